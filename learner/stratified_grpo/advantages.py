@@ -20,8 +20,10 @@ from stratified_grpo.strata import Codes, Keys, compact, dense_codes
 Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-MAX_REWARD = 1e300
-"""Largest accepted size of a reward; differences of larger ones would overflow."""
+MAX_REWARD = 1e140
+"""Largest accepted size of a reward; squares of larger ones would overflow."""
+TINY = 1e-140
+"""Differences of rewards below this size have squares that would vanish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,56 +139,66 @@ def stratified_advantages(
         group_index=group_index,
         stratum_index=stratum_index,
         count=inside.count,
-        mean=inside.anchor + inside.spread * inside.unit_mean,
-        std=inside.spread * inside.unit_std,
+        mean=inside.mean,
+        std=inside.std_in_units * inside.unit,
         group_count=whole.count,
-        group_mean=whole.anchor + whole.spread * whole.unit_mean,
-        group_std=whole.spread * whole.unit_std,
+        group_mean=whole.mean,
+        group_std=whole.std_in_units * whole.unit,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Two-pass statistics of rows in cells, measured from one member in units of the spread.
+    """Two-pass statistics of rows in cells, measured from one member of the cell.
 
-    Anchored at a member, a constant cell has deviations of exactly 0 and a large common offset
-    costs no digits; in units of the spread, squares neither overflow nor vanish.
+    Seen from a member, a constant cell has deviations of exactly 0 and a large common offset costs
+    no digits. ``unit`` is 1 except where squares would vanish.
     """
 
     codes: Codes
-    unit_deviation: Floats
+    deviation: Floats
     count: Codes
-    anchor: Floats
-    spread: Floats
-    unit_mean: Floats
-    unit_std: Floats
+    mean: Floats
+    std_in_units: Floats
+    unit: Floats
 
     @classmethod
     def of(cls, rewards: Floats, codes: Codes, num: int, ddof: int) -> _Cells:
-        count = np.bincount(codes, minlength=num).astype(np.int64, copy=False)
-        members = np.maximum(count, 1)
+        count = np.bincount(codes, minlength=num)
         anchor = np.zeros(num)
         anchor[codes] = rewards
         offset = rewards - anchor[codes]
-        spread = np.zeros(num)
-        np.maximum.at(spread, codes, np.abs(offset))
-        unit = offset / np.where(spread > 0, spread, 1.0)[codes]
-        unit_mean = np.bincount(codes, unit, minlength=num) / members
-        deviation = unit - unit_mean[codes]
-        squares = np.bincount(codes, deviation * deviation, minlength=num)
-        unit_std = np.sqrt(squares / np.maximum(count - ddof, 1))
-        return cls(codes, deviation, count, anchor, spread, unit_mean, unit_std)
+        unit = _units(offset, codes, num)
+        if unit is not None:
+            offset /= unit[codes]
+        shift = np.bincount(codes, offset, minlength=num) / np.maximum(count, 1)
+        offset -= shift[codes]
+        squares = np.bincount(codes, offset * offset, minlength=num)
+        std = np.sqrt(squares / np.maximum(count - ddof, 1))
+        unit = np.ones(num) if unit is None else unit
+        return cls(codes, offset, count, anchor + unit * shift, std, unit)
 
     def advantages(self, *, eps: float, scale: bool, min_count: int) -> Floats:
         """One value a row; 0 where the cell is constant or has fewer than ``min_count`` rows."""
-        judged = (self.spread > 0) & (self.count >= min_count)
-        factor = np.zeros(len(self.spread))
+        judged = (self.std_in_units > 0) & (self.count >= min_count)
+        factor = np.zeros(len(self.count))
         if scale:
-            with np.errstate(over="ignore"):  # eps over a vanishing spread: the advantage is 0
-                factor[judged] = 1.0 / (self.unit_std[judged] + eps / self.spread[judged])
+            with np.errstate(over="ignore"):  # eps over a vanishing unit: the advantage is 0
+                divisor = self.std_in_units + eps / self.unit
+            np.divide(1.0, divisor, out=factor, where=judged)
         else:
-            factor[judged] = self.spread[judged]
-        return self.unit_deviation * factor[self.codes]
+            np.copyto(factor, self.unit, where=judged)
+        return self.deviation * factor[self.codes]
+
+
+def _units(offset: Floats, codes: Codes, num: int) -> Floats | None:
+    """Return each cell's largest offset if some are so small that squares vanish, else None."""
+    size = np.abs(offset)
+    if not np.any((size > 0) & (size < TINY)):
+        return None
+    unit = np.zeros(num)
+    np.maximum.at(unit, codes, size)
+    return np.where(unit > 0, unit, 1.0)
 
 
 def _check_settings(alpha: float, eps: float, ddof: int, min_stratum: int) -> None:
