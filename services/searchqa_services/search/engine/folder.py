@@ -1,0 +1,71 @@
+"""Folders that are either complete or absent.
+
+An index is written beside its destination, flushed to the disk and renamed, so neither an error
+nor a kill leaves half an index under the name that people load. What a killed build left behind
+is removed by the next build to the same destination.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from searchqa_services.search.engine.errors import IndexExists
+
+
+@contextmanager
+def new_folder(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``out`` when the block ends without an error.
+
+    One process at a time may build one destination.
+
+    Raises:
+        IndexExists: ``out`` exists and ``overwrite`` is false.
+    """
+    out = Path(os.path.abspath(out))
+    if out.exists() and not overwrite:
+        raise IndexExists(f"{out} exists; choose another name or pass --overwrite")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{out.name}.building-"
+    for leftover in out.parent.glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+    try:
+        yield partial
+        _flush(partial)
+        _move(partial, out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move(partial: Path, out: Path) -> None:
+    partial.chmod(0o755)  # mkdtemp makes private folders, and servers run as other users
+    if out.exists():
+        # Inside the partial folder the old index is removed with it, killed or not.
+        discarded = partial.with_name(partial.name + "-old")
+        out.rename(discarded)
+        partial.rename(out)
+        shutil.rmtree(discarded, ignore_errors=True)
+    else:
+        partial.rename(out)
+    _flush_path(out.parent)
+
+
+def _flush(folder: Path) -> None:
+    for path in folder.iterdir():
+        _flush_path(path)
+    _flush_path(folder)
+
+
+def _flush_path(path: Path) -> None:
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open a folder to flush it
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
