@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +49,130 @@ class Question:
     """Ids of the passages that hold the chained facts, in order; empty where unknown."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the data set says; JSON-able."""
+
+
+class Status(StrEnum):
+    """Where an episode stands, or why it ended."""
+
+    RUNNING = "running"
+    """Not ended yet; what an outer wrapper's truncation leaves behind, too."""
+    ANSWERED = "answered"
+    """The agent gave an answer (``terminated``)."""
+    TURN_LIMIT = "turn_limit"
+    """The last turn passed without an answer (``truncated``)."""
+    ERROR_SEARCH = "error_search"
+    """The search failed and the episode was voided (``truncated``, not valid)."""
+    EXTERNAL = "external"
+    """Ended from outside by :meth:`SearchQAEnv.abandon` (``truncated``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """One retrieved passage, as the search returned it."""
+
+    id: str
+    """Passage id; empty where the service gives none."""
+    contents: str
+    """First line is the title as stored (quotes included), the rest is the body."""
+    score: float
+    """Higher is better; 0.0 where the service gives none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchCall:
+    """One query the agent asked, and what came of it."""
+
+    turn: int
+    """Model turn it was asked in, from 1."""
+    query: str
+    """As sent to the search: inner whitespace collapsed."""
+    status: Literal["ok", "empty", "over_budget", "failed"]
+    """``empty`` was executed and found nothing; the last two were never executed."""
+    ids: tuple[str, ...] = ()
+    """Passage ids by rank."""
+    ranks: tuple[int, ...] = ()
+    """From 1."""
+    scores: tuple[float, ...] = ()
+    """One for each id."""
+    hit: bool = False
+    """A golden answer occurs in the returned passages."""
+    supporting: tuple[str, ...] = ()
+    """Which of the question's supporting passages were returned."""
+    repeated: bool = False
+    """The same query was executed earlier in this episode."""
+    truncated: bool = False
+    """Passages were cut to fit the observation limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A stretch of the transcript from one hand."""
+
+    source: Literal["prompt", "model", "environment"]
+    """Who wrote it; only ``model`` is ever parsed, scored or trained on."""
+    text: str
+    """Exactly as shown to the agent, or as it counted."""
+    token_ids: tuple[int, ...] = ()
+    """Sampled ids, when a learner wrote the record."""
+    logprobs: tuple[float, ...] = ()
+    """One for each token id."""
+    version: int = -1
+    """Policy version that sampled it; -1 where unknown."""
+    tokenizer_hash: str = ""
+    """Which tokenizer the ids belong to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """How one reply of the agent was read."""
+
+    action: Literal["search", "answer", "invalid"]
+    """What it was taken for."""
+    reason: str = ""
+    """Why it was invalid; empty otherwise."""
+    consumed_chars: int = 0
+    """Length of the part that counted: the action and all before it."""
+    dropped_chars: int = 0
+    """Length of what followed and was thrown away."""
+    fabricated: bool = False
+    """The agent wrote an observation of its own into the part that counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One finished episode; :mod:`searchqa.record` turns it into a JSON line and back."""
+
+    question: Question
+    """What was asked."""
+    segments: tuple[Segment, ...]
+    """Prompt first, then model and environment in turn; joined they are the transcript."""
+    turns: tuple[Turn, ...]
+    """One for each ``model`` segment."""
+    calls: tuple[SearchCall, ...]
+    """Every query in order, executed or not."""
+    counts: Mapping[str, int]
+    """The ``num_*`` counters of the environment's ``info``."""
+    structure: str
+    """Signature such as ``S1h S2m A``."""
+    stratum: str
+    """Key of the structural stratum, as the environment computed it."""
+    answer: str
+    """What the agent answered; empty without one."""
+    reward: float
+    """Sum of ``reward_parts``."""
+    reward_parts: Mapping[str, float]
+    """By name of the reward."""
+    status: Status
+    """Why it ended."""
+    valid: bool
+    """False when the infrastructure failed; such an episode must not be trained on."""
+    protocol: str
+    """Name of the action protocol."""
+    index_fingerprint: str = ""
+    """What was searched; empty where the search does not tell."""
+    seed: int = -1
+    """Seed of the reset; -1 when there was none."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Limits and options that shaped the episode; JSON-able."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further top-level keys other producers wrote; kept as they are."""

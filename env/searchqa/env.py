@@ -1,0 +1,261 @@
+"""``SearchQA-v0`` as a Gymnasium environment: a thin shell over the episode machine.
+
+Everything that decides an episode lives in :mod:`searchqa.episode`; this module opens the
+questions and the search, picks a question for a seed, runs the queries the machine asks for, and
+writes ``info``. The class docstring is the specification.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+
+from searchqa.episode import EpisodeMachine, Rules
+from searchqa.errors import ConfigError, EpisodeError, SearchUnavailable
+from searchqa.protocols import get_protocol
+from searchqa.protocols.base import ActionProtocol
+from searchqa.questions import open_questions
+from searchqa.record import to_json
+from searchqa.scoring import REWARDS, em
+from searchqa.search import SearchBackend, open_search
+from searchqa.spaces import FreeText
+from searchqa.structure import StratumKey, check_stratum_key
+from searchqa.types import Question, Status
+
+INFO_SCHEMA = "searchqa.info/1"
+
+
+class SearchQAEnv(gymnasium.Env[str, str]):
+    """Answer a question, searching a corpus first as often as it takes.
+
+    ## Description
+    Each episode is one question. The agent writes text; a search in it is carried out and its
+    results come back as text; an answer ends the episode and is scored.
+
+    ## Action Space
+    ``FreeText()``: any string, the agent's whole reply.
+
+    ## Observation Space
+    ``FreeText()``.
+
+    ## Starting State
+    The prompt of one question.
+
+    ## Rewards
+    Exact match.
+
+    ## Episode End
+    Terminated by an answer, truncated when the turns run out.
+
+    ## Information
+    See :data:`INFO_SCHEMA`.
+
+    ## Arguments
+    See :meth:`__init__`.
+
+    ## Version History
+    * v0: first version.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (as in Env)
+
+    def __init__(
+        self,
+        questions: str | Sequence[Question] = "demo:train",
+        search: str | SearchBackend = "embedded",
+        protocol: str | ActionProtocol = "search_r1",
+        prompt: str | None = None,
+        reward: str = "em",
+        max_searches: int = 4,
+        max_turns: int | None = None,
+        top_k: int = 3,
+        stratum: StratumKey = "num_searches",
+        on_search_failure: str = "raise",
+        search_timeout_s: float = 30.0,
+        max_query_chars: int = 2000,
+        max_observation_chars: int | None = None,
+        render_mode: str | None = None,
+        include_timing: bool = False,
+    ) -> None:
+        self.rules = Rules(
+            protocol=get_protocol(protocol),
+            template=prompt,
+            reward=reward,
+            max_searches=max_searches,
+            max_turns=max_searches + 1 if max_turns is None else max_turns,
+            top_k=top_k,
+            max_query_chars=max_query_chars,
+            max_observation_chars=max_observation_chars,
+            stratum=check_stratum_key(stratum),
+        )
+        _check(self.rules, on_search_failure, render_mode)
+        self.questions = open_questions(questions)
+        spec = questions if isinstance(questions, str) else ""
+        self.search = open_search(search, spec, search_timeout_s)
+        self.on_search_failure = on_search_failure
+        self.include_timing = include_timing
+        self.render_mode = render_mode
+        self.action_space = FreeText()
+        self.observation_space = FreeText()
+        self._machine: EpisodeMachine | None = None
+        self._search_s = 0.0
+
+    @property
+    def machine(self) -> EpisodeMachine:
+        """The running episode.
+
+        Raises:
+            EpisodeError: There is none yet.
+        """
+        if self._machine is None:
+            raise EpisodeError("there is no episode yet; call reset() first")
+        return self._machine
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: Names the question, see the class; None draws one.
+            options: ``question_id`` or ``index`` names the question instead.
+
+        Returns:
+            The prompt, and ``info``.
+
+        Raises:
+            ConfigError: The options name no question.
+            SearchUnavailable: The search service cannot be reached (first reset only).
+        """
+        super().reset(seed=seed)
+        question = self._choose(seed, dict(options or {}))
+        self.search.check_ready()
+        self._machine = EpisodeMachine(
+            question,
+            self.rules,
+            seed=-1 if seed is None else int(seed),
+            index_fingerprint=self.search.fingerprint,
+        )
+        self._search_s = 0.0
+        return self._machine.prompt, self._info(role="user")
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take one reply of the agent.
+
+        Args:
+            action: The whole reply; what follows its first action is dropped.
+
+        Returns:
+            The text to append, the reward, terminated, truncated, ``info``.
+
+        Raises:
+            EpisodeError: No episode runs, or the action is not a string.
+            SearchUnavailable: The search failed and ``on_search_failure="raise"``.
+            SearchProtocolError: The search service does not speak the wire.
+        """
+        machine = self.machine
+        if not isinstance(action, str):
+            raise EpisodeError(f"an action must be a string, not {type(action).__name__}")
+        queries = machine.act(action)
+        text = self._observe(machine, queries)
+        terminated = machine.status is Status.ANSWERED
+        reward = machine.reward if machine.done else 0.0
+        truncated = machine.done and not terminated
+        return text, reward, terminated, truncated, self._info(self.rules.protocol.role)
+
+    def abandon(self) -> dict[str, Any]:
+        """End the running episode from outside and return its ``info``, record included.
+
+        For callers with a limit of their own, such as a full context window.
+
+        Raises:
+            EpisodeError: No episode runs.
+        """
+        self.machine.abandon()
+        return self._info(self.rules.protocol.role)
+
+    def render(self) -> str | None:
+        """The transcript so far, or None without ``render_mode="ansi"``."""
+        if self.render_mode is None:
+            return None
+        machine = self.machine
+        lines = [f"[{segment.source}] {segment.text}" for segment in machine.segments]
+        return "\n".join([*lines, f"[{machine.status}] {machine.structure}"])
+
+    def _choose(self, seed: int | None, options: dict[str, Any]) -> Question:
+        unknown = sorted(set(options) - {"question_id", "index"})
+        if unknown or len(options) > 1:
+            raise ConfigError(
+                f"options may name question_id or index, one of the two, not {sorted(options)}"
+            )
+        if "question_id" in options:
+            return self.questions.by_id(str(options["question_id"]))
+        if "index" in options:
+            return self.questions.by_index(int(options["index"]))
+        if seed is not None:
+            return self.questions.by_seed(int(seed))
+        return self.questions.by_index(int(self.np_random.integers(len(self.questions))))
+
+    def _observe(self, machine: EpisodeMachine, queries: tuple[str, ...]) -> str:
+        if not queries:
+            return machine.observe()
+        began = time.perf_counter()
+        try:  # the status is a voided episode, where the user asked for that
+            results = self.search.search(queries, self.rules.top_k)
+        except SearchUnavailable:
+            if self.on_search_failure == "raise":
+                raise
+            machine.void()
+            return ""
+        finally:
+            self._search_s += time.perf_counter() - began
+        return machine.observe(results)
+
+    def _info(self, role: str) -> dict[str, Any]:
+        """A fresh dict: the same keys and types at every reset and step."""
+        machine = self.machine
+        question, turn = machine.question, machine.turns[-1] if machine.turns else None
+        info: dict[str, Any] = {
+            "schema": INFO_SCHEMA,
+            "question_id": question.id,
+            "question": question.text,
+            "num_questions": len(self.questions),
+            "golden_answers": list(question.golden_answers),
+            "hops": question.hops,
+            "status": machine.status.value,
+            "valid": machine.valid,
+            "role": role,
+            "stop": list(self.rules.protocol.stop),
+            "consumed_chars": turn.consumed_chars if turn else 0,
+            "invalid_reason": turn.reason if turn else "",
+            **machine.counts,
+            "structure": machine.structure,
+            "stratum": machine.stratum,
+            "answer": machine.answer,
+            "em": em(machine.answer, question.golden_answers) if machine.done else 0.0,
+            **{f"reward_{name}": value for name, value in machine.reward_parts.items()},
+            "record": to_json(machine.episode()) if machine.done else "",
+        }
+        if self.include_timing:
+            info["search_seconds"] = self._search_s
+        return info
+
+
+def _check(rules: Rules, on_search_failure: str, render_mode: str | None) -> None:
+    """Refuse what cannot work, with one sentence."""
+    if rules.template is not None and "{question}" not in rules.template:
+        raise ConfigError(f"prompt={rules.template!r} must contain {{question}}")
+    if rules.reward not in REWARDS:
+        raise ConfigError(f"reward={rules.reward!r} is unknown; use one of {', '.join(REWARDS)}")
+    if on_search_failure not in ("raise", "void"):
+        raise ConfigError(f"on_search_failure={on_search_failure!r} must be 'raise' or 'void'")
+    if render_mode not in (None, "ansi"):
+        raise ConfigError(f"render_mode={render_mode!r} must be None or 'ansi'")
+    least = {"max_searches": 0, "max_turns": 1, "top_k": 1, "max_query_chars": 1}
+    for name, bound in least.items():
+        value = getattr(rules, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < bound:
+            raise ConfigError(f"{name}={value!r} must be an integer of at least {bound}")
