@@ -45,8 +45,10 @@ def loop(rewards, groups, strata, *, alpha, eps, ddof, valid, min_stratum):
         if len(members) < least or max(exact) == min(exact):
             return 0.0
         mean = sum(exact) / len(exact)
-        variance = sum((r - mean) ** 2 for r in exact) / (len(exact) - ddof)
-        return float(Fraction(float(rewards[row])) - mean) / (math.sqrt(variance) + eps)
+        spread = max(exact) - min(exact)  # in units of it, no square vanishes as a float
+        variance = sum(((r - mean) / spread) ** 2 for r in exact) / (len(exact) - ddof)
+        deviation = (Fraction(float(rewards[row])) - mean) / spread
+        return float(deviation) / (math.sqrt(variance) + eps / float(spread))
 
     values = []
     for row in range(len(rewards)):
