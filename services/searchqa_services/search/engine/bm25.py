@@ -22,6 +22,7 @@ from searchqa_services.search.engine.documents import (
     DiskDocuments,
     Document,
     DocumentWriter,
+    clean,
     corpus_digest,
 )
 from searchqa_services.search.engine.errors import InvalidParameter
@@ -79,7 +80,7 @@ class BM25Index:
             CorpusError: An id occurs twice, or there is no token at all.
         """
         params = params or BM25Params()
-        kept = tuple(documents)
+        kept = tuple(map(clean, documents))
         corpus = CorpusTokens(params)
         for document in kept:
             corpus.add(document)

@@ -48,6 +48,13 @@ def well_formed(text: str) -> str:
     return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
 
 
+def clean(document: Document) -> Document:
+    """Return the document with every string fit for UTF-8; usually itself."""
+    fields = (document.id, document.title, document.text)
+    fit = tuple(map(well_formed, fields))
+    return document if fit == fields else Document(*fit)
+
+
 def to_line(document: Document) -> bytes:
     """Return the canonical line of a document, newline included."""
     fields = {"id": document.id, "title": document.title, "text": document.text}

@@ -77,7 +77,7 @@ def read_manifest(folder: Path) -> Manifest:
         )
     try:
         body = json.loads(path.read_bytes())
-        claimed, fingerprint = body.pop("digests"), body.pop("fingerprint")
+        claimed, fingerprint = dict(body.pop("digests")), body.pop("fingerprint")
         manifest = Manifest(**body)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise IndexMismatch(f"{path} is not an index manifest ({error}); {_REBUILD}") from error

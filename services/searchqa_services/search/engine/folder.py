@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from searchqa_services.search.engine.errors import IndexExists
+from searchqa_services.search.engine.fingerprint import MANIFEST_FILE
 
 
 @contextmanager
@@ -24,11 +25,11 @@ def new_folder(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     One process at a time may build one destination.
 
     Raises:
-        IndexExists: ``out`` exists and ``overwrite`` is false.
+        IndexExists: ``out`` exists and ``overwrite`` is false, or ``out`` is something else than
+            an index.
     """
     out = Path(os.path.abspath(out))
-    if out.exists() and not overwrite:
-        raise IndexExists(f"{out} exists; choose another name or pass --overwrite")
+    _check_destination(out, overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{out.name}.building-"
     for leftover in out.parent.glob(f"{prefix}*"):
@@ -42,10 +43,19 @@ def new_folder(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _check_destination(out: Path, overwrite: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / MANIFEST_FILE).is_file():
+        raise IndexExists(f"{out} exists and is not an index; choose another name")
+    if not overwrite:
+        raise IndexExists(f"{out} exists; choose another name or pass --overwrite")
+
+
 def _move(partial: Path, out: Path) -> None:
     partial.chmod(0o755)  # mkdtemp makes private folders, and servers run as other users
     if out.exists():
-        # Inside the partial folder the old index is removed with it, killed or not.
+        # Named so that the next build removes it, should this one be killed here.
         discarded = partial.with_name(partial.name + "-old")
         out.rename(discarded)
         partial.rename(out)
