@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, overload
 
+from searchqa.errors import ConfigError
 from searchqa.types import Passage, Question
 from searchqa.world_facts import Layout, WorldConfig, prior_of
 from searchqa.world_passages import PHRASINGS
@@ -98,13 +99,13 @@ class World:
             limit: Take at most this many, from the start of the order.
 
         Raises:
-            ValueError: A split, type or relation that does not exist, or a negative limit.
+            ConfigError: A split, type or relation that does not exist, or a negative limit.
         """
         _check("split", [split], SPLITS)
         _check("types", types or (), _TYPES)
         _check("relations", relations or (), sorted(_NAMES))
         if limit is not None and limit < 0:
-            raise ValueError(f"limit is {limit}, but it must be at least 0.")
+            raise ConfigError(f"limit is {limit}, but it must be at least 0.")
         wanted = partial(
             _wanted,
             hops=None if hops is None else frozenset(hops),
@@ -120,7 +121,7 @@ class World:
         Empty for relations whose answers are people, cities and the like: they cannot be guessed.
 
         Raises:
-            ValueError: There is no such relation.
+            ConfigError: There is no such relation.
         """
         _check("relation", [relation], sorted(RELATIONS))
         return prior_of(relation, self.config.mode_share)
@@ -234,4 +235,4 @@ def _wanted(
 
 def _check(what: str, given: Collection[str], known: Sequence[str]) -> None:
     if unknown := sorted(set(given) - set(known)):
-        raise ValueError(f"{what}: {', '.join(unknown)} is unknown; use {', '.join(known)}.")
+        raise ConfigError(f"{what}: {', '.join(unknown)} is unknown; use {', '.join(known)}.")

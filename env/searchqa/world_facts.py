@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from searchqa.errors import ConfigError
 from searchqa.world_names import Names
 from searchqa.world_random import Permutation, Skewed, derive_key, falling_shares, mix
 from searchqa.world_words import (
@@ -56,13 +57,13 @@ class WorldConfig:
 
     def __post_init__(self) -> None:
         if not MIN_PASSAGES <= self.passages <= MAX_PASSAGES:
-            raise ValueError(
+            raise ConfigError(
                 f"passages is {self.passages}, but a world has {MIN_PASSAGES} to {MAX_PASSAGES}."
             )
         if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}, but it must be at least 0.")
+            raise ConfigError(f"seed is {self.seed}, but it must be at least 0.")
         if not 0.2 <= self.mode_share <= 0.9:
-            raise ValueError(f"mode_share is {self.mode_share}, but it must be 0.2 to 0.9.")
+            raise ConfigError(f"mode_share is {self.mode_share}, but it must be 0.2 to 0.9.")
 
 
 _ORDERS: Mapping[str, tuple[str, ...]] = {

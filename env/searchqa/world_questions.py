@@ -181,6 +181,7 @@ class QuestionMaker:
         if made is None:
             return None
         text, answer, hops = made
+        rule = {"rule": path.comparison.rule} if path.comparison else {}
         return Question(
             id=f"demo-{split}-{number:06d}",
             text=text,
@@ -189,7 +190,7 @@ class QuestionMaker:
             type=path.type,
             source=f"demo/{split}",
             supporting=tuple(hop["passage_id"] for hop in hops),
-            metadata={"chain": hops, "relations": sorted(path.names)},
+            metadata={"chain": hops, "relations": list(path.relations), **rule},
         )
 
     def _chain(self, entity: int, path: Path, choice: int) -> Made | None:

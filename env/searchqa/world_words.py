@@ -33,22 +33,22 @@ SEAS = tuple(f"{word} Sea" for word in _words("Inner Outer Upper Lower North Sou
 YEARS = tuple(str(year) for year in range(1900, 2000))
 
 ADJECTIVES = _words(
-    "Amber Ancient Autumn Bitter Blazing Blind Bold Brave Bright Broken Bronze Burning Calm Careful "
-    "Clever Cloudy Cold Copper Cosmic Crimson Cruel Crystal Curious Daring Dark Deep Distant Double "
-    "Dusty Eager Early Electric Empty Endless Eternal Faded Faithful Fallen False Famous Fierce "
-    "Final Floating Foolish Forgotten Fragile Frozen Gentle Giant Gilded Golden Grand Green Happy "
-    "Heavy Hidden Hollow Humble Hungry Icy Iron Ivory Jolly Kind Lonely Loud Lucky Magic Marble "
-    "Mighty Misty Noble Pale Patient Perfect Plain Proud Purple Quiet Rapid Rare Restless Rising "
-    "Royal Rusty Sacred Scarlet Secret Silent Silver Sleepy Smooth Stolen Strange Sudden Tender "
-    "Twisted Velvet Violet Wandering Wicked Wild Winter"
+    "Amber Ancient Autumn Bitter Blazing Blind Bold Brave Bright Broken Bronze Burning Calm "
+    "Careful Clever Cloudy Cold Copper Cosmic Crimson Cruel Crystal Curious Daring Dark Deep "
+    "Distant Double Dusty Eager Early Electric Empty Endless Eternal Faded Faithful Fallen False "
+    "Famous Fierce Final Floating Foolish Forgotten Fragile Frozen Gentle Giant Gilded Golden "
+    "Grand Green Happy Heavy Hidden Hollow Humble Hungry Icy Iron Ivory Jolly Kind Lonely Loud "
+    "Lucky Magic Marble Mighty Misty Noble Pale Patient Perfect Plain Proud Purple Quiet Rapid "
+    "Rare Restless Rising Royal Rusty Sacred Scarlet Secret Silent Silver Sleepy Smooth Stolen "
+    "Strange Sudden Tender Twisted Velvet Violet Wandering Wicked Wild Winter"
 )
 NOUNS = _words(
     "Anchor Angel Arrow Ash Barrel Basket Beacon Bell Bird Blade Blossom Bottle Branch Bridge "
-    "Candle Canyon Castle Cavern Chain Circle Cliff Comet Corner Cradle Creek Crown Curtain Desert "
-    "Diamond Dragon Dream Eagle Echo Ember Falcon Feather Fence Field Flame Forest Fountain Fox "
-    "Garden Gate Ghost Glacier Hammer Harbor Hawk Hill Horizon Hunter Island Jewel Journey Key "
-    "Kingdom Knight Ladder Lantern Lion Maze Meadow Mirror Monkey Moon Mountain Needle Ocean "
-    "Orchard Owl Palace Pearl Pilgrim Planet Prince Rain Raven Ribbon Rose Shadow Shell Shield Ship "
-    "Snow Spider Star Stone Storm Stranger Temple Thunder Tiger Tower Treasure Valley Wave Whisper "
-    "Window Wolf"
+    "Candle Canyon Castle Cavern Chain Circle Cliff Comet Corner Cradle Creek Crown Curtain "
+    "Desert Diamond Dragon Dream Eagle Echo Ember Falcon Feather Fence Field Flame Forest "
+    "Fountain Fox Garden Gate Ghost Glacier Hammer Harbor Hawk Hill Horizon Hunter Island Jewel "
+    "Journey Key Kingdom Knight Ladder Lantern Lion Maze Meadow Mirror Monkey Moon Mountain "
+    "Needle Ocean Orchard Owl Palace Pearl Pilgrim Planet Prince Rain Raven Ribbon Rose Shadow "
+    "Shell Shield Ship Snow Spider Star Stone Storm Stranger Temple Thunder Tiger Tower Treasure "
+    "Valley Wave Whisper Window Wolf"
 )
