@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 
 from searchqa.episode import EpisodeMachine, Rules
-from searchqa.errors import ConfigError, EpisodeError, SearchUnavailable
+from searchqa.errors import ConfigError, EpisodeError, SearchQAError, SearchUnavailable
 from searchqa.protocols import get_protocol
 from searchqa.protocols.base import ActionProtocol
 from searchqa.questions import open_questions
@@ -32,29 +32,100 @@ class SearchQAEnv(gymnasium.Env[str, str]):
     """Answer a question, searching a corpus first as often as it takes.
 
     ## Description
-    Each episode is one question. The agent writes text; a search in it is carried out and its
-    results come back as text; an answer ends the episode and is scored.
+    Each episode is one question. The agent writes text. The first complete action in a reply
+    counts: a search is carried out and its results come back as text, an answer ends the
+    episode and is scored. Only the agent's own text is ever parsed or scored; the protocol's tags
+    inside a retrieved passage are made inert. The environment knows no tokenizer and no chat
+    template, and is deterministic as long as the search is.
 
     ## Action Space
-    ``FreeText()``: any string, the agent's whole reply.
+    ``FreeText()``: any string, the agent's whole reply of one turn. What follows the first
+    complete action is dropped: ``info["consumed_chars"]`` says how much counted, and
+    ``info["stop"]`` lists the strings at which a sampler should stop anyway.
 
     ## Observation Space
-    ``FreeText()``.
+    ``FreeText()``: the prompt at reset, then the text to append after each action: search
+    results, or a sentence on why there are none. It is empty at the end of an episode.
+    ``AsyncVectorEnv`` needs ``shared_memory=False`` (and says so), as for all custom spaces.
 
     ## Starting State
-    The prompt of one question.
+    The prompt of one question. Of N questions ``reset(seed=s)`` takes ``perm(s // N)[s % N]``, a
+    fixed permutation for each epoch: a pure function of s, so that consecutive seeds cover the
+    questions once an epoch and the members of a group share a question by sharing a seed.
+    ``options={"question_id": id}`` or ``{"index": i}`` names one. Without either, the
+    environment's own generator draws.
 
     ## Rewards
-    Exact match.
+    0.0 until the end, then the reward of the answer: ``em``, exact match as Search-R1 scores it
+    (see :func:`searchqa.scoring.em` for the one deviation). Without an answer it is 0.0.
 
     ## Episode End
-    Terminated by an answer, truncated when the turns run out.
+    *Terminated*: the agent answered, in whatever turn. *Truncated*: the last of ``max_turns``
+    turns passed without an answer (``turn_limit``), or a search failed and
+    ``on_search_failure="void"`` (``error_search``, reward 0.0, ``valid`` False). Never both.
+    Every reply is a turn, invalid ones too. On the last turn only an answer counts; a search
+    in it is not carried out. With the default ``max_turns = max_searches + 1`` an agent can thus
+    use its whole search budget and answer. A search beyond ``max_searches`` is answered with a
+    sentence that says so. When the search fails and ``on_search_failure="raise"``, ``step``
+    raises :class:`SearchUnavailable` and the episode stands as it did before the step: the same
+    action may be tried again. ``abandon()`` ends an episode from outside (``external``); after a
+    truncation by a wrapper such as ``TimeLimit`` the status still reads ``running``.
 
     ## Information
-    See :data:`INFO_SCHEMA`.
+    The same keys with the same types at every reset and step, in a fresh dict:
+
+    | key | type | meaning |
+    |---|---|---|
+    | ``schema`` | str | ``searchqa.info/1`` |
+    | ``question_id``, ``question`` | str | the question, as asked by its author |
+    | ``num_questions`` | int | N above |
+    | ``golden_answers`` | list of str | accepted answers: for scoring, not for the agent |
+    | ``hops`` | int | facts to chain; 0 where unknown |
+    | ``status`` | str | running, answered, turn_limit, error_search, external |
+    | ``valid`` | bool | False: do not train on this episode |
+    | ``role`` | str | of the returned text: continue, user or tool |
+    | ``stop`` | list of str | stop strings for the sampler |
+    | ``consumed_chars`` | int | characters of the last action that counted |
+    | ``invalid_reason`` | str | why the last action was invalid, else empty |
+    | ``num_turns`` | int | replies so far |
+    | ``num_searches`` | int | searches carried out |
+    | ``num_attempted`` | int | ``num_searches + num_failed + num_over_budget`` |
+    | ``num_failed``, ``num_over_budget`` | int | searches not carried out, and why |
+    | ``num_empty``, ``num_repeated`` | int | of those carried out: found nothing, asked before |
+    | ``num_hits`` | int | of those carried out: a golden answer occurs in the results |
+    | ``num_supporting`` | int | supporting passages found; -1 where the question names none |
+    | ``num_invalid`` | int | invalid replies |
+    | ``num_fabricated`` | int | replies in which the agent wrote results itself |
+    | ``num_dropped_chars`` | int | characters dropped after actions |
+    | ``structure`` | str | signature such as ``S1h X2 S3m A``, see :mod:`searchqa.structure` |
+    | ``stratum`` | str | the structural stratum so far |
+    | ``answer`` | str | the agent's answer, empty without one |
+    | ``em`` | float | exact match at the end, 0.0 before |
+    | ``reward_<name>`` | float | each part of the reward at the end, 0.0 before |
+    | ``record`` | str | episode record (``searchqa.episode/1``) at the end, empty before |
+
+    With ``include_timing=True`` also ``search_seconds``, a float: wall-clock time this episode
+    spent searching, which is not reproducible.
 
     ## Arguments
-    See :meth:`__init__`.
+    * ``questions`` (``"demo:train"``): ``demo:SPLIT?hops=2&relations=demo&passages=4000&seed=0``
+      (keys: hops, types, relations, limit, and the world's passages, seed, mode_share), the path
+      of a ``.jsonl`` or ``.jsonl.gz`` in the FlashRAG form, or a sequence of ``Question``.
+    * ``search`` (``"embedded"``): BM25 over the demo world of ``questions``; ``embedded:PATH``
+      (an index folder or a corpus file), the URL of a service, or a ``SearchBackend``.
+    * ``protocol`` (``"search_r1"``): a name, or an ``ActionProtocol``.
+    * ``prompt`` (None): a template with ``{question}``; None is the protocol's published prompt.
+    * ``reward`` (``"em"``): a name in :data:`searchqa.scoring.REWARDS`.
+    * ``max_searches`` (4): searches carried out in an episode.
+    * ``max_turns`` (None): replies in an episode; None is ``max_searches + 1``.
+    * ``top_k`` (3): passages a search.
+    * ``stratum`` (``"num_searches"``): a counter's name, ``structure``, or a function of both.
+    * ``on_search_failure`` (``"raise"``): or ``"void"``, see Episode End.
+    * ``search_timeout_s`` (30.0): total deadline of one call to a service, retries included.
+    * ``max_query_chars`` (2000): a longer query is invalid.
+    * ``max_observation_chars`` (None): most characters of results; passages are cut, tags never.
+    * ``render_mode`` (None): or ``"ansi"``, with which ``render()`` returns the transcript.
+    * ``include_timing`` (False): see Information.
 
     ## Version History
     * v0: first version.
@@ -101,6 +172,7 @@ class SearchQAEnv(gymnasium.Env[str, str]):
         self.action_space = FreeText()
         self.observation_space = FreeText()
         self._machine: EpisodeMachine | None = None
+        self._probed = False
         self._search_s = 0.0
 
     @property
@@ -132,7 +204,9 @@ class SearchQAEnv(gymnasium.Env[str, str]):
         """
         super().reset(seed=seed)
         question = self._choose(seed, dict(options or {}))
-        self.search.check_ready()
+        if not self._probed:
+            self.search.check_ready()
+            self._probed = True
         self._machine = EpisodeMachine(
             question,
             self.rules,
@@ -205,13 +279,15 @@ class SearchQAEnv(gymnasium.Env[str, str]):
         began = time.perf_counter()
         try:  # the status is a voided episode, where the user asked for that
             results = self.search.search(queries, self.rules.top_k)
-        except SearchUnavailable:
-            if self.on_search_failure == "raise":
+        except SearchQAError as error:
+            if self.on_search_failure == "raise" or not isinstance(error, SearchUnavailable):
+                machine.retract()
                 raise
             machine.void()
             return ""
         finally:
             self._search_s += time.perf_counter() - began
+        machine.index_fingerprint = self.search.fingerprint
         return machine.observe(results)
 
     def _info(self, role: str) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class EpisodeMachine:
         self._granted: tuple[str, ...] = ()
         self._feedback = ""
         self._waiting = False
+        self._before = (1, 0, 0, self.counts.copy())
 
     @property
     def prompt(self) -> str:
@@ -131,6 +132,7 @@ class EpisodeMachine:
             raise EpisodeError(f"the episode has ended ({self.status}); call reset() before step()")
         if self._waiting:
             raise EpisodeError("the last action waits for its results; call observe() first")
+        self._before = (len(self.segments), len(self.calls), len(self._tokens), self.counts.copy())
         text = well_formed(text)
         action = self.rules.protocol.parse(text)
         if isinstance(action, Search) and max(map(len, action.queries)) > self._max_query:
@@ -169,8 +171,15 @@ class EpisodeMachine:
             self._end(Status.TURN_LIMIT)
         if self.done:
             return ""
-        self.segments.append(Segment(source="environment", text=text))
+        role = self.rules.protocol.role
+        self.segments.append(Segment(source="environment", text=text, role=role))
         return text
+
+    def retract(self) -> None:
+        """Forget the last :meth:`act`, whose queries could not be executed; it may be repeated."""
+        segments, calls, tokens, self.counts = self._before
+        del self.segments[segments:], self.calls[calls:], self._tokens[tokens:], self.turns[-1:]
+        self._granted, self._feedback, self._waiting = (), "", False
 
     def void(self) -> None:
         """End the episode because the granted queries could not be executed.

@@ -6,9 +6,14 @@ can print it as it is.
 
 from __future__ import annotations
 
+import gymnasium
 
-class SearchQAError(Exception):
-    """Base of everything this package raises on purpose."""
+
+class SearchQAError(gymnasium.error.Error):
+    """Base of everything this package raises on purpose.
+
+    A Gymnasium error, so that a caller who knows the environment by its id alone can catch it.
+    """
 
 
 class ConfigError(SearchQAError):

@@ -12,6 +12,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ _PLACEHOLDER = re.compile(
 )
 _READY_S = 10.0
 """Longest wait for a service to come up, in seconds."""
+_FINGERPRINT = "X-Index-Fingerprint"
 _PROBE = "Who was the first president?"
 
 
@@ -85,12 +87,8 @@ class HttpSearch:
             return
         deadline = time.monotonic() + min(self.timeout_s, _READY_S)
         base = self.url.removesuffix("/retrieve")
-        try:  # the status of a service without this path is the search below
-            health = self._call("GET", f"{base}/ready", None, deadline)
-            fingerprint = health.get("fingerprint", "") if isinstance(health, dict) else ""
-            self.fingerprint = fingerprint if isinstance(fingerprint, str) else ""
-        except SearchProtocolError:
-            self.fingerprint = ""
+        with suppress(SearchProtocolError):  # no such path: the search below decides
+            self._call("GET", f"{base}/ready", None, deadline)
         body = {"queries": [_PROBE], "topk": 1, "return_scores": True}
         read_reply(self._call("POST", self.url, body, deadline), 1, 1, self.url)
         self._ready = True
@@ -146,6 +144,7 @@ class HttpSearch:
             with self._connected().stream(method, url, json=body, timeout=left) as response:
                 content = _read_before(response, deadline)
                 wait = _retry_after(response.headers.get("retry-after", ""))
+                self.fingerprint = response.headers.get(_FINGERPRINT, self.fingerprint)
         except (httpx.TransportError, TimeoutError) as error:
             return type(error).__name__, None, 0.0
         if response.status_code != 200:

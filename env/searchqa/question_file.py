@@ -1,22 +1,23 @@
 """Question files: JSON lines in the FlashRAG form, each refused with its line number if wrong.
 
-A line is ``{"id", "question", "golden_answers": [..], "metadata"?}``, with ``type``, ``source``,
-``hops`` and ``gold_passage_ids`` taken when present. Nothing is repaired in silence.
+A line is ``{"id", "question", "golden_answers": [..], "metadata"?}``; ``hops``, ``type``,
+``source`` and ``gold_passage_ids`` (or ``supporting``) are taken from the line or its metadata.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from searchqa.errors import QuestionFileError
+from searchqa.errors import ConfigError, QuestionFileError
 from searchqa.spaces import well_formed
 from searchqa.types import Question
 
-_OWN = {"id", "question", "golden_answers", "type", "source", "hops", "gold_passage_ids"}
+_OWN = {"id", "question", "golden_answers", "metadata"}
 
 
 def read_questions(path: str | Path) -> list[Question]:
@@ -66,7 +67,7 @@ def _object(line: str, path: str | Path, number: int) -> dict[str, Any]:
     return data
 
 
-def _question(data: Mapping[str, Any], path: str | Path, number: int) -> Question:
+def _question(data: dict[str, Any], path: str | Path, number: int) -> Question:
     missing = [key for key in ("id", "question", "golden_answers") if key not in data]
     if missing:
         keys = '"id", "question" and "golden_answers"'
@@ -74,18 +75,23 @@ def _question(data: Mapping[str, Any], path: str | Path, number: int) -> Questio
     text = data["question"]
     if not isinstance(text, str) or not text.strip():
         raise _wrong(path, number, '"question" must be a text that is not empty')
-    metadata = dict(data["metadata"]) if isinstance(data.get("metadata"), Mapping) else {}
-    metadata.update((k, v) for k, v in data.items() if k not in _OWN and k != "metadata")
-    return Question(
+    metadata = data.get("metadata")
+    rest = {**(metadata if isinstance(metadata, dict) else {}), **data}
+    hops, supporting = rest.pop("hops", 0), rest.pop("supporting", None)
+    question = Question(
         id=_identifier(data["id"], path, number),
         text=well_formed(text),
-        golden_answers=_golden(data["golden_answers"], path, number),
-        hops=data["hops"] if isinstance(data.get("hops"), int) else 0,
-        type=str(data.get("type", "")),
-        source=str(data.get("source", "")),
-        supporting=tuple(str(i) for i in data.get("gold_passage_ids") or ()),
-        metadata=metadata,
+        golden_answers=data["golden_answers"],
+        hops=hops if isinstance(hops, int) else 0,
+        type=str(rest.pop("type", "")),
+        source=str(rest.pop("source", "")),
+        supporting=tuple(map(str, rest.pop("gold_passage_ids", None) or supporting or ())),
+        metadata={key: value for key, value in rest.items() if key not in _OWN},
     )
+    try:  # the status is the same error with the line in it
+        return checked(question)
+    except ConfigError as error:
+        raise _wrong(path, number, str(error)) from error
 
 
 def _identifier(value: Any, path: str | Path, number: int) -> str:
@@ -94,11 +100,36 @@ def _identifier(value: Any, path: str | Path, number: int) -> str:
     return str(value)
 
 
-def _golden(value: Any, path: str | Path, number: int) -> tuple[str, ...]:
-    """A list of answers; one bare string is one answer, never its letters."""
-    answers = [value] if isinstance(value, str) else value
-    if not isinstance(answers, list) or not answers:
-        raise _wrong(path, number, '"golden_answers" must be a list with at least one answer')
-    if not all(isinstance(answer, str) and answer.strip() for answer in answers):
-        raise _wrong(path, number, '"golden_answers" holds an answer that is empty or not a text')
-    return tuple(well_formed(answer) for answer in answers)
+def checked(question: Question) -> Question:
+    """Return the question with its golden answers as a tuple of texts.
+
+    A list, a tuple, a numpy array, one bare text (one answer, never its letters) and a list
+    written as JSON are taken.
+
+    Args:
+        question: Its golden answers may be any of these.
+
+    Raises:
+        ConfigError: There is no answer, or one is empty or not a text.
+    """
+    given: Any = question.golden_answers
+    if type(given) is tuple and given and all(type(a) is str and a.strip() for a in given):
+        return question
+    answers = _answers(given)
+    if not answers or not all(isinstance(a, str) and a.strip() for a in answers):
+        raise ConfigError(
+            f'"golden_answers" of question {question.id!r} must be a list of at least one text, '
+            "none of them empty"
+        )
+    return replace(question, golden_answers=tuple(well_formed(str(a)) for a in answers))
+
+
+def _answers(given: Any) -> list[Any]:
+    if isinstance(given, str):
+        try:  # the status of a text that is no JSON list is one answer
+            parsed = json.loads(given) if given.lstrip().startswith("[") else None
+        except ValueError:
+            parsed = None
+        return parsed if isinstance(parsed, list) else [given]
+    values = given.tolist() if hasattr(given, "tolist") else given
+    return list(values) if isinstance(values, list | tuple) else []

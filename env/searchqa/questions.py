@@ -1,14 +1,14 @@
 """Questions: where they come from, and which one a seed names.
 
 A source is the generated demo world (``demo:train?hops=2``), a JSONL file in the FlashRAG form,
-or a sequence of ``Question``. ``reset(seed=s)`` takes question ``permute(s % N, N, s // N)``: a
-pure function of ``s``, so consecutive seeds cover the split once an epoch in a new order each
-time, and a learner's data cursor is one integer.
+or a sequence of ``Question``. Of N questions ``reset(seed=s)`` takes ``perm(s // N)[s % N]``, a
+keyed permutation that needs no memory: a pure function of ``s``, so consecutive seeds cover the
+split once an epoch in a new order each time, and a learner's data cursor is one integer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,51 +16,37 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from searchqa.errors import ConfigError
-from searchqa.question_file import read_questions
+from searchqa.question_file import checked, read_questions
 from searchqa.types import Question
+from searchqa.world import DEMO_RELATIONS, World, WorldConfig
+from searchqa.world_random import Permutation, derive_key
 
-_MASK = (1 << 64) - 1
-_ROUNDS = 4
+
+@lru_cache(maxsize=64)
+def _order(epoch: int, size: int) -> Permutation:
+    return Permutation(derive_key(epoch, "question order"), size)
 
 
-def permute(index: int, size: int, key: int) -> int:
-    """A keyed permutation of ``range(size)``, one element at a time.
-
-    A four-round Feistel network over the next power of four, walked until it lands inside the
-    range. It needs no memory, and no library's release can change it.
+def place_of(seed: int, size: int) -> int:
+    """The place of the question that a seed names: ``perm(seed // size)[seed % size]``.
 
     Args:
-        index: Element of ``range(size)``.
-        size: Number of elements, at least 1.
-        key: Which permutation; any integer >= 0.
+        seed: Any integer >= 0.
+        size: Number of questions, at least 1.
 
     Returns:
-        Its image; distinct elements have distinct images.
+        An index in ``range(size)``; ``size`` consecutive seeds from a multiple of it give each
+        index once.
     """
-    half = max(1, ((size - 1).bit_length() + 1) // 2)
-    low = (1 << half) - 1
-    while True:
-        left, right = index >> half, index & low
-        for turn in range(_ROUNDS):
-            left, right = right, left ^ (_mix(right, turn, key) & low)
-        index = (left << half) | right
-        if index < size:
-            return index
-
-
-def _mix(value: int, turn: int, key: int) -> int:
-    """The finaliser of SplitMix64 over value, round and key."""
-    z = (value + 0x9E3779B97F4A7C15 * (turn + 1) + 0xD1B54A32D192ED03 * (key + 1)) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
+    epoch, index = divmod(seed, size)
+    return _order(epoch, size)(index)
 
 
 class QuestionSet:
     """Questions in a fixed order, found by index, by id or by seed."""
 
     def __init__(self, questions: Iterable[Question], source: str) -> None:
-        self.questions = tuple(questions)
+        self.questions = tuple(map(checked, questions))
         self.source = source
         if not self.questions:
             raise ConfigError(f"{source} holds no questions; at least one is needed")
@@ -75,10 +61,15 @@ class QuestionSet:
         """Immutable: a copy is the set itself."""
         return self
 
+    def __reduce__(self) -> Any:
+        """Generated questions pickle as their name, others as they are."""
+        if self.source.startswith("demo:"):
+            return open_questions, (self.source,)
+        return QuestionSet, (self.questions, self.source)
+
     def by_seed(self, seed: int) -> Question:
         """The question that ``reset(seed=seed)`` takes."""
-        size = len(self.questions)
-        return self.questions[permute(seed % size, size, seed // size)]
+        return self.questions[place_of(seed, len(self.questions))]
 
     def by_id(self, question_id: str) -> Question:
         """The question of that id.
@@ -108,15 +99,16 @@ class DemoSpec:
     split: str
     passages: int | None = None
     seed: int | None = None
+    mode_share: float | None = None
     hops: tuple[int, ...] | None = None
     types: tuple[str, ...] | None = None
     relations: tuple[str, ...] | None = None
     limit: int | None = None
 
     @property
-    def world(self) -> dict[str, int]:
+    def world(self) -> dict[str, float]:
         """The arguments of the world's configuration that were given."""
-        given = {"passages": self.passages, "seed": self.seed}
+        given = {"passages": self.passages, "seed": self.seed, "mode_share": self.mode_share}
         return {key: value for key, value in given.items() if value is not None}
 
 
@@ -132,45 +124,59 @@ def parse_demo(spec: str) -> DemoSpec:
     split, _, query = spec.removeprefix("demo:").partition("?")
     given: dict[str, Any] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
-        if key in ("passages", "seed", "limit"):
-            given[key] = _number(spec, key, value)
-        elif key == "hops":
-            given[key] = tuple(_number(spec, key, part) for part in value.split(","))
-        elif key in ("types", "relations"):
-            given[key] = tuple(value.split(","))
-        else:
-            known = "passages, seed, limit, hops, types, relations"
+        if key not in _READERS:
+            known = ", ".join(_READERS)
             raise ConfigError(f"{key!r} in questions={spec!r} is unknown; use {known}")
+        try:  # the status is the package's own error
+            given[key] = _READERS[key](value)
+        except ValueError as error:
+            raise ConfigError(f"{key} in questions={spec!r} must be a number: {error}") from error
     return DemoSpec(split, **given)
 
 
-def _number(spec: str, key: str, value: str) -> int:
-    if not value.isdecimal():
-        raise ConfigError(f"{key} in questions={spec!r} must be a number, not {value!r}")
-    return int(value)
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(value.split(","))
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "passages": int,
+    "seed": int,
+    "mode_share": float,
+    "limit": int,
+    "hops": lambda value: tuple(map(int, value.split(","))),
+    "types": _names,
+    "relations": _names,
+}
 
 
 @lru_cache(maxsize=4)
-def demo_world(**config: int) -> Any:
-    """The generated world of that configuration, built once per process."""
-    from searchqa.world import World, WorldConfig
+def demo_world(**config: float) -> World:
+    """The generated world of that configuration, built once per process.
 
-    return World(WorldConfig(**config))
+    Args:
+        config: Arguments of :class:`searchqa.world.WorldConfig`.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+    try:  # the status is the package's own error; the message is already one sentence
+        return World(WorldConfig(**config))  # type: ignore[arg-type]  # kinds by _READERS
+    except ValueError as error:
+        raise ConfigError(f"no demo world: {error}") from error
 
 
 @lru_cache(maxsize=16)
 def _demo_questions(spec: str) -> QuestionSet:
-    from searchqa.world import DEMO_RELATIONS
-
     demo = parse_demo(spec)
-    filters: dict[str, Any] = {
-        "hops": demo.hops,
-        "types": demo.types,
-        "relations": tuple(DEMO_RELATIONS) if demo.relations == ("demo",) else demo.relations,
-        "limit": demo.limit,
-    }
-    given = {key: value for key, value in filters.items() if value is not None}
-    return QuestionSet(demo_world(**demo.world).questions(demo.split, **given), spec)
+    relations = tuple(DEMO_RELATIONS) if demo.relations == ("demo",) else demo.relations
+    world = demo_world(**demo.world)
+    try:  # the status is the package's own error; the message is already one sentence
+        questions = world.questions(
+            demo.split, hops=demo.hops, types=demo.types, relations=relations, limit=demo.limit
+        )
+    except ValueError as error:
+        raise ConfigError(f"questions={spec!r}: {error}") from error
+    return QuestionSet(questions, spec)
 
 
 @lru_cache(maxsize=16)

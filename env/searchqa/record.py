@@ -122,6 +122,8 @@ def _question(question: Question) -> dict[str, Any]:
 
 def _segment(segment: Segment) -> dict[str, Any]:
     out: dict[str, Any] = {"source": segment.source, "text": segment.text}
+    if segment.role:
+        out["role"] = segment.role
     if segment.token_ids:
         out["token_ids"] = list(segment.token_ids)
     if segment.logprobs:

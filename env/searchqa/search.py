@@ -88,7 +88,7 @@ class EmbeddedSearch:
 
 
 @lru_cache(maxsize=4)
-def _demo_search(**world: int) -> EmbeddedSearch:
+def _demo_search(**world: float) -> EmbeddedSearch:
     from searchqa_services.search.engine.bm25 import BM25Index, Document
 
     passages = demo_world(**world).passages
@@ -96,7 +96,7 @@ def _demo_search(**world: int) -> EmbeddedSearch:
     return EmbeddedSearch(index, (_open_demo, (tuple(world.items()),)))
 
 
-def _open_demo(world: tuple[tuple[str, int], ...]) -> EmbeddedSearch:
+def _open_demo(world: tuple[tuple[str, float], ...]) -> EmbeddedSearch:
     return _demo_search(**dict(world))
 
 
@@ -148,7 +148,7 @@ def open_search(search: str | SearchBackend, questions: str, timeout_s: float) -
     )
 
 
-def _demo_config(questions: str) -> dict[str, int]:
+def _demo_config(questions: str) -> dict[str, float]:
     if not questions.startswith("demo:"):
         raise ConfigError(
             "search='embedded' searches the demo world, but the questions are not from it; "

@@ -112,6 +112,8 @@ class Segment:
     """Who wrote it; only ``model`` is ever parsed, scored or trained on."""
     text: str
     """Exactly as shown to the agent, or as it counted."""
+    role: str = ""
+    """Of an ``environment`` segment: ``continue``, ``user`` or ``tool``."""
     token_ids: tuple[int, ...] = ()
     """Sampled ids, when a learner wrote the record."""
     logprobs: tuple[float, ...] = ()
