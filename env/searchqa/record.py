@@ -8,7 +8,9 @@ kept in ``Episode.extra``. ``from_json(to_json(e)) == e`` for every episode.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from searchqa.errors import RecordError
@@ -71,6 +73,46 @@ def from_json(line: str) -> Episode:
         return _episode(data)
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"the episode record is malformed: {error!r}") from error
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> int:
+    """Write lines to a file that appears under its name when it is complete.
+
+    Args:
+        path: The file; replaced if it exists.
+        lines: Records without newlines, taken one at a time.
+
+    Returns:
+        How many were written.
+    """
+    target, count = Path(path), 0
+    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:  # whatever happens, nothing half-written is left behind
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            for line in lines:
+                file.write(line + "\n")
+                count += 1
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
+def read_records(path: str | Path) -> Iterator[Episode]:
+    """Read a file of records, one a line; blank lines are skipped.
+
+    Raises:
+        RecordError: A line is no record; names the file and the line.
+    """
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:  # the status is the same error with the line in it
+                    yield from_json(line)
+                except RecordError as error:
+                    raise RecordError(f"{path} line {number}: {error}") from error
 
 
 def _episode(data: dict[str, Any]) -> Episode:
