@@ -22,7 +22,7 @@ from searchqa.world_wordings import RELATIONS
 UNKNOWN = "unknown"
 """The answer where nothing was read and nothing can be guessed."""
 
-_DOCUMENT = re.compile(r'Doc \d+\(Title: "?(.*?)"?\) (.*)')
+_DOCUMENT = re.compile(r'Doc \d+\(Title: "?(.*?)"?\) (.*?)(?:</information>)?$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,12 @@ from searchqa.errors import ConfigError
 from searchqa.types import Passage, Question
 from searchqa.world_facts import Layout, WorldConfig, prior_of
 from searchqa.world_passages import PHRASINGS
-from searchqa.world_questions import SPLITS, Path, QuestionMaker
+from searchqa.world_paths import MAX_HOPS, TYPES, Path
+from searchqa.world_questions import SPLITS, QuestionMaker
 from searchqa.world_wordings import COMPARISONS, DEMO_RELATIONS, RELATIONS
 
 __all__ = ["DEMO_RELATIONS", "SPLITS", "World", "WorldConfig", "export"]
 
-_TYPES = ("single", "bridge", "comparison")
 _NAMES = frozenset(RELATIONS) | {comparison.rule for comparison in COMPARISONS}
 
 
@@ -102,7 +102,8 @@ class World:
             ConfigError: A split, type or relation that does not exist, or a negative limit.
         """
         _check("split", [split], SPLITS)
-        _check("types", types or (), _TYPES)
+        _check("hops", hops or (), range(1, MAX_HOPS + 1))
+        _check("types", types or (), TYPES)
         _check("relations", relations or (), sorted(_NAMES))
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}, but it must be at least 0.")
@@ -233,6 +234,7 @@ def _wanted(
     )
 
 
-def _check(what: str, given: Collection[str], known: Sequence[str]) -> None:
-    if unknown := sorted(set(given) - set(known)):
-        raise ConfigError(f"{what}: {', '.join(unknown)} is unknown; use {', '.join(known)}.")
+def _check(what: str, given: Collection[str | int], known: Sequence[str | int]) -> None:
+    if unknown := [value for value in given if value not in known]:
+        choices = ", ".join(map(str, known))
+        raise ConfigError(f"{what}: {unknown[0]!r} is unknown, but it must be among {choices}.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 _PERSON = (
     "{title} was born in {birth_city}, {birth_country}, in {birth_year} and grew up with "
@@ -108,9 +109,9 @@ def _pattern(phrasing: str) -> re.Pattern[str]:
     return re.compile("".join(parts))
 
 
-_PATTERNS = tuple(
-    (kind, _pattern(phrasing)) for kind, block in PHRASINGS.items() for phrasing in block
-)
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((kind, _pattern(phrasing)) for kind in PHRASINGS for phrasing in PHRASINGS[kind])
 
 
 def read_passage(text: str) -> tuple[str, dict[str, str]]:
@@ -120,7 +121,7 @@ def read_passage(text: str) -> tuple[str, dict[str, str]]:
         Its kind and its facts by relation name, with ``title`` among them; ``("", {})`` for a text
         that no phrasing fits.
     """
-    for kind, pattern in _PATTERNS:
+    for kind, pattern in _patterns():
         if match := pattern.fullmatch(text.strip()):
             return kind, match.groupdict()
     return "", {}

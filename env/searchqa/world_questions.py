@@ -1,9 +1,8 @@
-"""Questions of the generated world: which paths are asked from which entity, and in what words.
+"""Questions of the generated world, made one by one from numbered candidates.
 
-A path is a chain of one to four relations, or a comparison of two things. All candidates, an
-entity with one slot of its kind's menu, are numbered; a split is a keyed walk over those numbers,
-so order is shuffled, any number of questions can be taken from a world of any size, and a
-question's id does not depend on which others were asked for.
+A candidate is an entity with one place on its kind's menu. A split is a keyed walk over all
+candidates, so order is shuffled, any number of questions can be taken from a world of any size,
+and a question's id and words do not depend on which others were asked for.
 """
 
 from __future__ import annotations
@@ -11,251 +10,165 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from string import Formatter
+from functools import lru_cache
 from typing import TypeAlias
 
 from searchqa.types import Question
-from searchqa.world_facts import KINDS, WORKS, Layout
-from searchqa.world_passages import PHRASINGS
+from searchqa.world_facts import KINDS, Layout
+from searchqa.world_paths import Path, menu
 from searchqa.world_random import Permutation, derive_key, mix
-from searchqa.world_wordings import (
-    COMPARISONS,
-    DEMO_RELATIONS,
-    RELATIONS,
-    Comparison,
-    chain_text,
-    comparison_text,
-    noun_phrase,
-)
+from searchqa.world_wordings import Comparison, chain_text, comparison_text, noun_phrase
 
 SPLITS = ("train", "validation", "test")
-Made: TypeAlias = "tuple[str, str, list[dict[str, str]]]"
-"""Text, answer and hops of a question."""
+Hops: TypeAlias = "list[dict[str, str]]"
+"""The lookups of a question, in order."""
 _TRIES = 64
-# The value is already in the passage one hop earlier, or is where the chain came from.
-_SHORTCUTS = {
-    ("birth_city", "city_country"),
-    ("company_city", "city_country"),
-    ("capital", "city_country"),
-}
+_CACHED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """What is asked of an entity: a chain of relations, or one fact compared with a partner's."""
+class _Candidate:
+    """A question that may be asked, if the world has its facts."""
 
-    relations: tuple[str, ...]
-    """The relations in order; for a comparison those of one side."""
-    comparison: Comparison | None = None
-    """How the two sides are compared; None for a chain."""
-
-    @property
-    def hops(self) -> int:
-        """Facts to look up."""
-        return len(self.relations) * (2 if self.comparison else 1)
-
-    @property
-    def type(self) -> str:
-        """``single`` (one hop), ``bridge`` (a longer chain) or ``comparison``."""
-        if self.comparison:
-            return "comparison"
-        return "single" if len(self.relations) == 1 else "bridge"
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Its relations, and for a comparison its rule besides."""
-        rule = {self.comparison.rule} if self.comparison else set()
-        return frozenset(self.relations) | rule
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One place on a kind's menu: the ``turn``-th path, from a hashed start, of a group."""
-
-    group: tuple[Path, ...]
-    turn: int
-
-
-@cache
-def relations_of(kind: str) -> tuple[str, ...]:
-    """The relations that entities of ``kind`` have, in a fixed order."""
-    names: dict[str, None] = {}
-    for phrasing in PHRASINGS[kind]:
-        names.update(dict.fromkeys(n for _, n, _, _ in Formatter().parse(phrasing) if n))
-    return tuple(sorted(names.keys() - {"title"}))
-
-
-@cache
-def chains(kind: str, hops: int) -> tuple[Path, ...]:
-    """All chains of ``hops`` relations from an entity of ``kind``, without shortcuts."""
-    paths: list[tuple[str, ...]] = [(name,) for name in relations_of(kind)]
-    for _ in range(hops - 1):
-        paths = [
-            (*path, name)
-            for path in paths
-            if (reached := RELATIONS[path[-1]].value) in KINDS
-            for name in relations_of(reached)
-            if (path[-1], name) not in _SHORTCUTS
-        ]
-    return tuple(Path(path) for path in paths)
-
-
-def comparisons(kind: str) -> tuple[Path, ...]:
-    """All comparisons between entities of ``kind``, or between people one relation away."""
-    own = relations_of(kind)
-    roles = [name for name in own if RELATIONS[name].value == "person"] if kind in WORKS else []
-    person = relations_of("person")
-    return tuple(
-        Path((*lead, comparison.relation), comparison)
-        for comparison in COMPARISONS
-        for lead, facts in [((), own), *(((role,), person) for role in roles)]
-        if comparison.relation in facts
-    )
-
-
-@cache
-def menu(kind: str) -> tuple[Slot, ...]:
-    """What is asked of every entity of ``kind``: all demo chains, and a few of each other sort."""
-    two = chains(kind, 2)
-    demo = tuple(path for path in two if path.names <= DEMO_RELATIONS)
-    groups = [
-        (demo, len(demo)),
-        (chains(kind, 1), 2),
-        (tuple(path for path in two if path not in demo), 2),
-        (chains(kind, 3), 2),
-        (chains(kind, 4), 2),
-        (comparisons(kind), 2),
-    ]
-    few = 1 if kind == "person" else 2
-    return tuple(
-        Slot(group, turn)
-        for group, quota in groups
-        for turn in range(min(len(group), quota if group is demo else few))
-    )
+    number: int
+    """Among all candidates of the world; the number in the question's id."""
+    entity: int
+    """What the question starts from."""
+    path: Path
 
 
 class QuestionMaker:
-    """Makes the questions of one world, candidate by candidate."""
+    """Makes the questions of one world; caches what it looked up, within a bound."""
 
     def __init__(self, layout: Layout, seed: int) -> None:
         self._layout = layout
-        self._facts = lru_cache(maxsize=1 << 16)(layout.facts)
-        self._title = lru_cache(maxsize=1 << 16)(layout.title)
-        self._keys = {
-            name: derive_key(seed, f"questions/{name}") for name in ("order", "path", "words", "b")
-        }
+        self._facts = lru_cache(maxsize=_CACHED)(layout.facts)
+        self._title = lru_cache(maxsize=_CACHED)(layout.title)
+        self.split_of = lru_cache(maxsize=_CACHED)(self._split)
+        """The only split whose questions name an entity: train 80, the others 10 in a hundred."""
+        purposes = ["order", "words", "partner", "coin"]
+        purposes += [f"{kind}/{group.name}" for kind in KINDS for group in menu(kind)]
+        self._keys = {name: derive_key(seed, f"questions/{name}") for name in purposes}
+        self._places = [[(g, turn) for g in menu(k) for turn in range(g.quota)] for k in KINDS]
         self._starts: list[int] = []
-        total = 0
-        for kind in KINDS:
-            self._starts.append(total)
-            total += layout.sizes[kind] * len(menu(kind))
-        self._total = total
+        self._total = 0
+        for kind, places in zip(KINDS, self._places, strict=True):
+            self._starts.append(self._total)
+            self._total += layout.sizes[kind] * len(places)
 
     def walk(self, split: str, wanted: Callable[[Path], bool]) -> Iterator[Question]:
         """The questions of ``split`` whose path is ``wanted``, in the world's shuffled order."""
-        for position in map(Permutation(self._keys["order"], self._total), range(self._total)):
-            place = bisect_right(self._starts, position) - 1
-            kind = KINDS[place]
-            number, item = divmod(position - self._starts[place], len(menu(kind)))
-            slot = menu(kind)[item]
-            entity = self._layout.starts[kind] + number
-            if self.split_of(entity) != split:
-                continue
-            start = mix(self._keys["path"], entity * 8 + slot.group[0].hops)
-            path = slot.group[(start + slot.turn) % len(slot.group)]
-            if wanted(path) and (question := self._make(split, position, entity, path)):
-                yield question
+        for candidate in self._candidates(split, wanted):
+            if candidate.path.comparison:
+                made = self._compare(candidate, candidate.path.comparison)
+            else:
+                made = self._chain(candidate)
+            if made:
+                yield _question(split, candidate, *made)
 
-    def split_of(self, entity: int) -> str:
-        """The split whose questions may name this entity: 80, 10 and 10 in a hundred."""
+    def _candidates(self, split: str, wanted: Callable[[Path], bool]) -> Iterator[_Candidate]:
+        verdicts = [[[wanted(p) for p in g.paths] for g, _ in places] for places in self._places]
+        hopeful = [[any(row) for row in rows] for rows in verdicts]
+        for number in map(Permutation(self._keys["order"], self._total), range(self._total)):
+            block = bisect_right(self._starts, number) - 1
+            kind, places = KINDS[block], self._places[block]
+            member, place = divmod(number - self._starts[block], len(places))
+            entity = self._layout.starts[kind] + member
+            if not hopeful[block][place] or self.split_of(entity) != split:
+                continue
+            group, turn = places[place]
+            start = mix(self._keys[f"{kind}/{group.name}"], member)
+            chosen = (start + turn) % len(group.paths)
+            if verdicts[block][place][chosen]:
+                yield _Candidate(number, entity, group.paths[chosen])
+
+    def _split(self, entity: int) -> str:
         draw = self._layout.hashed("split", entity) % 10
         return SPLITS[max(0, draw - 7)]
 
-    def _make(self, split: str, number: int, entity: int, path: Path) -> Question | None:
-        choice = mix(self._keys["words"], number)
-        if path.comparison:
-            made = self._compare(entity, path, path.comparison, number, choice)
-        else:
-            made = self._chain(entity, path, choice)
-        if made is None:
-            return None
-        text, answer, hops = made
-        rule = {"rule": path.comparison.rule} if path.comparison else {}
-        return Question(
-            id=f"demo-{split}-{number:06d}",
-            text=text,
-            golden_answers=(answer,),
-            hops=path.hops,
-            type=path.type,
-            source=f"demo/{split}",
-            supporting=tuple(hop["passage_id"] for hop in hops),
-            metadata={"chain": hops, "relations": list(path.relations), **rule},
-        )
-
-    def _chain(self, entity: int, path: Path, choice: int) -> Made | None:
-        hops = self._follow(entity, path.relations)
+    def _chain(self, candidate: _Candidate) -> tuple[str, str, Hops] | None:
+        hops = self._follow(candidate.entity, candidate.path.relations)
         if hops is None:
             return None
-        return chain_text(self._title(entity), path.relations, choice), hops[-1]["answer"], hops
+        choice = mix(self._keys["words"], candidate.number)
+        text = chain_text(hops[0]["entity"], candidate.path.relations, choice)
+        return text, hops[-1]["answer"], hops
 
-    def _follow(self, entity: int, relations: tuple[str, ...]) -> list[dict[str, str]] | None:
+    def _follow(self, entity: int, relations: tuple[str, ...]) -> Hops | None:
         """The hops along ``relations``; None where a fact is missing or the chain turns back."""
-        hops: list[dict[str, str]] = []
+        hops: Hops = []
         visited = {entity}
+        title = self._title(entity)
         for name in relations:
             value = self._facts(entity).get(name)
             if value is None or value in visited:
                 return None
             answer = value if isinstance(value, str) else self._title(value)
-            hops.append(
-                {
-                    "entity": self._title(entity),
-                    "passage_id": str(entity),
-                    "relation": name,
-                    "answer": answer,
-                }
-            )
+            hop = {"entity": title, "passage_id": str(entity), "relation": name, "answer": answer}
+            hops.append(hop)
             if isinstance(value, int):
-                entity = value
+                entity, title = value, answer
                 visited.add(value)
         return hops
 
     def _compare(
-        self, entity: int, path: Path, comparison: Comparison, number: int, choice: int
-    ) -> Made | None:
-        found = self._partner(entity, path, comparison, number)
-        if found is None:
+        self, candidate: _Candidate, comparison: Comparison
+    ) -> tuple[str, str, Hops] | None:
+        sides = self._sides(candidate, comparison.rule == "same")
+        if sides is None:
             return None
-        mine, theirs = found
-        sides = [mine[0]["entity"], theirs[0]["entity"]]
-        things = [hops[-1]["entity"] for hops in found]
-        if len(path.relations) == 2:
-            sides = [noun_phrase(side, path.relations[0], choice >> 8) for side in sides]
-        values = [hops[-1]["answer"] for hops in found]
-        if comparison.rule == "same":
-            answer = "yes" if values[0] == values[1] else "no"
-        else:
-            answer = things[0] if int(values[0]) < int(values[1]) else things[1]
-        return comparison_text(sides[0], sides[1], comparison, choice), answer, mine + theirs
+        relations = candidate.path.relations
+        choice = mix(self._keys["words"], candidate.number)
+        named = [hops[0]["entity"] for hops in sides]
+        if len(relations) > 1:
+            named = [noun_phrase(title, relations[0], choice >> 8) for title in named]
+        text = comparison_text(named[0], named[1], comparison, choice)
+        return text, _verdict(comparison.rule, *(hops[-1] for hops in sides)), sides[0] + sides[1]
 
-    def _partner(
-        self, entity: int, path: Path, comparison: Comparison, number: int
-    ) -> tuple[list[dict[str, str]], list[dict[str, str]]] | None:
+    def _sides(self, candidate: _Candidate, may_agree: bool) -> tuple[Hops, Hops] | None:
         """Hops of both sides: a partner of the same kind and split, tried until it fits.
 
-        For ``same`` a hashed coin says whether the values should agree, so that yes and no are
-        about as frequent; for ``earlier`` the years must differ.
+        Where the values may agree, a hashed coin says whether they shall, so that yes and no are
+        about as frequent. The sides share no passage.
         """
-        mine = self._follow(entity, path.relations)
+        entity, relations = candidate.entity, candidate.path.relations
+        mine = self._follow(entity, relations)
+        if mine is None:
+            return None
+        agree = may_agree and bool(mix(self._keys["coin"], candidate.number) & 1)
         kind, _ = self._layout.locate(entity)
-        agree = comparison.rule == "same" and bool(mix(self._keys["b"], number) & 1)
-        for attempt in range(_TRIES if mine else 0):
-            draw = mix(self._keys["b"], (number + 1) * _TRIES + attempt)
-            other = self._layout.starts[kind] + draw % self._layout.sizes[kind]
-            if other == entity or self.split_of(other) != self.split_of(entity):
+        first, size = self._layout.starts[kind], self._layout.sizes[kind]
+        split = self.split_of(entity)
+        for attempt in range(_TRIES):
+            draw = mix(self._keys["partner"], candidate.number * _TRIES + attempt)
+            other = first + draw % size
+            if self.split_of(other) != split:
                 continue
-            theirs = self._follow(other, path.relations)
-            if mine and theirs and agree == (mine[-1]["answer"] == theirs[-1]["answer"]):
+            theirs = self._follow(other, relations)
+            if theirs is None or mine[-1]["passage_id"] == theirs[-1]["passage_id"]:
+                continue
+            if agree == (mine[-1]["answer"] == theirs[-1]["answer"]):
                 return mine, theirs
         return None
+
+
+def _verdict(rule: str, one: dict[str, str], two: dict[str, str]) -> str:
+    """The answer of a comparison, from the last hop of each side."""
+    if rule == "same":
+        return "yes" if one["answer"] == two["answer"] else "no"
+    return min(one, two, key=lambda hop: int(hop["answer"]))["entity"]
+
+
+def _question(split: str, candidate: _Candidate, text: str, answer: str, hops: Hops) -> Question:
+    path = candidate.path
+    rule = {"rule": path.comparison.rule} if path.comparison else {}
+    return Question(
+        id=f"demo-{split}-{candidate.number:06d}",
+        text=text,
+        golden_answers=(answer,),
+        hops=path.hops,
+        type=path.type,
+        source=f"demo/{split}",
+        supporting=tuple(hop["passage_id"] for hop in hops),
+        metadata={"chain": hops, "relations": list(path.relations), **rule},
+    )
