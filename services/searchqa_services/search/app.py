@@ -88,7 +88,13 @@ class SearchService:
         body = await _read(request, self.settings.max_body_bytes)
         kind = request.headers.get("content-type", "")
         work = partial(answer, index, kind, body, self.settings.limits)
-        found = await self.pool.run(work)
+        try:  # the status is 500, counted and answered like every other fault
+            found = await self.pool.run(work)
+        except RequestFault:
+            raise
+        except Exception as error:
+            logger.exception("a search failed")
+            raise RequestFault("The search failed; the server's log says why.") from error
         self.metrics.answered(found)
         return found, index.fingerprint
 

@@ -131,7 +131,7 @@ class DiskDocuments(Sequence[Document]):
     def __getitem__(self, place: int | slice) -> Document | Sequence[Document]:
         if isinstance(place, slice):
             return [self[i] for i in range(*place.indices(len(self)))]
-        return from_line(self.raw(place))
+        return from_line(self.raw(place + len(self) if place < 0 else place))
 
     def raw(self, place: int) -> bytes:
         """Return the canonical line of document ``place`` (0 <= place < len)."""
