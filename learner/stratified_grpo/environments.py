@@ -1,0 +1,72 @@
+"""Gymnasium environments by id: made once, checked once, reused.
+
+The learner knows an environment by its id string and by documented `info` keys (``stop``,
+``consumed_chars``, ``role``, ``valid``, ``status``, the stratum key, ``record``), nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from stratified_grpo.errors import ConfigError
+
+REQUIRED_INFO = ("stop", "consumed_chars", "role", "valid", "status")
+"""`info` keys a text environment must carry at every step."""
+
+
+class EnvironmentPool:
+    """As many copies of one environment as rollouts run side by side.
+
+    Args:
+        env_id: Gymnasium id, such as ``searchqa:SearchQA-v0``.
+        kwargs: keyword arguments of the environment.
+        stratum: the `info` key that holds the stratum.
+    """
+
+    def __init__(self, env_id: str, kwargs: Mapping[str, Any], *, stratum: str) -> None:
+        self.env_id = env_id
+        self.kwargs = dict(kwargs)
+        self.stratum = stratum
+        self._envs: list[gymnasium.Env[str, str]] = []
+
+    def take(self, count: int) -> list[gymnasium.Env[str, str]]:
+        """The first ``count`` environments; more are made when needed."""
+        while len(self._envs) < count:
+            self._envs.append(self._make())
+        return self._envs[:count]
+
+    def check(self) -> int:
+        """Reset one environment and check what the learner will read.
+
+        Returns:
+            The number of questions (``num_questions``), 0 where the environment does not say.
+
+        Raises:
+            ConfigError: the environment's `info` lacks a key the learner reads.
+        """
+        _, info = self.take(1)[0].reset(seed=0)
+        missing = [key for key in (*REQUIRED_INFO, self.stratum) if key not in info]
+        if missing:
+            raise ConfigError(
+                f"environment {self.env_id} has no info key {', '.join(map(repr, missing))}; the "
+                "learner needs it at every step"
+            )
+        return int(info.get("num_questions", 0))
+
+    def close(self) -> None:
+        """Close all environments."""
+        while self._envs:
+            self._envs.pop().close()
+
+    def _make(self) -> gymnasium.Env[str, str]:
+        try:
+            return gymnasium.make(self.env_id, disable_env_checker=True, **self.kwargs)
+        except gymnasium.error.Error as error:
+            raise ConfigError(f"cannot make environment {self.env_id!r}: {error}") from error
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"environment {self.env_id!r} needs module {error.name!r}, which is not installed"
+            ) from error

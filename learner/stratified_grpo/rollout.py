@@ -1,0 +1,189 @@
+"""Rollouts: groups of episodes through the environment, token in and token out.
+
+All live episodes advance in lock-step, in fixed order, and every turn's randomness is named by
+(run seed, step, group, member, turn). The row keeps whole sampled tokens up to the one that
+completes the action; what follows leaves row and context, as the environment never saw it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from stratified_grpo.codec import Codec
+from stratified_grpo.environments import EnvironmentPool
+from stratified_grpo.errors import EpisodeError
+from stratified_grpo.samplers.base import Sampler
+from stratified_grpo.types import (
+    Completion,
+    Group,
+    Request,
+    Rollout,
+    TokenRow,
+    numeric_metrics,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSettings:
+    """How episodes are sampled."""
+
+    group_size: int
+    """Rollouts per prompt."""
+    temperature: float
+    """0 is greedy."""
+    max_turn_tokens: int
+    """Sampled tokens in one turn, at most."""
+    max_episode_tokens: int
+    """Tokens in a row (prompt, samples, observations), at most; an episode that would pass it
+    ends with status ``length``."""
+    seed: int
+    """Run seed, first part of every random stream's name."""
+
+
+class _Live:
+    """One episode while it runs."""
+
+    def __init__(self, env: gymnasium.Env[str, str], index: int, key: tuple[int, ...]) -> None:
+        self.env = env
+        self.index = index
+        self.key = key
+        self.tokens = TokenRow()
+        self.turn = 0
+        self.spans: list[tuple[int, int]] = []
+        self.reward: float | None = None
+        self.status = ""
+        self.info: dict[str, Any] = {}
+
+    @property
+    def done(self) -> bool:
+        return bool(self.status)
+
+    def start(self, cursor: int, codec: Codec) -> None:
+        prompt, self.info = self.env.reset(seed=cursor)
+        self.tokens.context(codec.prompt(prompt))
+        if not len(self.tokens):
+            raise EpisodeError("the environment's prompt is empty: there is nothing to sample from")
+
+    def request(self, settings: RolloutSettings) -> Request | None:
+        """The next turn, or None when the token budget leaves no room for one."""
+        room = settings.max_episode_tokens - len(self.tokens)
+        if room < 1:
+            self.status = "length"
+            self.reward = 0.0
+            return None
+        return Request(
+            row=self.index,
+            ids=self.tokens.ids,
+            stop=tuple(self.info["stop"]),
+            max_new_tokens=min(settings.max_turn_tokens, room),
+            temperature=settings.temperature,
+            key=(*self.key, self.turn),
+        )
+
+    def advance(self, completion: Completion, codec: Codec) -> None:
+        """Step the environment with the sampled text and append what counts."""
+        observation, reward, terminated, truncated, self.info = self.env.step(completion.text)
+        self.turn += 1
+        kept = codec.tokens_for(completion.ids, self.info["consumed_chars"])
+        start = len(self.tokens)
+        try:
+            self.tokens.sampled(
+                completion.ids[:kept], completion.logprobs[:kept], completion.versions[:kept]
+            )
+        except EpisodeError:
+            self.status = "nonfinite_logprob"
+            return
+        self.spans.append((start, len(self.tokens)))
+        if terminated or truncated:
+            self.status = str(self.info["status"])
+            self.reward = float(reward)
+        else:
+            role = str(self.info["role"])
+            self.tokens.context(codec.observation(observation, role, completion.ids[:kept]))
+
+
+def collect(
+    pool: EnvironmentPool,
+    sampler: Sampler,
+    codec: Codec,
+    settings: RolloutSettings,
+    *,
+    step: int,
+    cursors: Sequence[int],
+) -> list[Group]:
+    """Run ``group_size`` episodes on the question of every cursor.
+
+    Args:
+        pool: the environments.
+        sampler: the inference engine.
+        codec: text to ids and back.
+        settings: budgets, temperature, group size and run seed.
+        step: the update the rollouts are for; names groups and random streams.
+        cursors: [g] data cursors; the environment's ``reset(seed=cursor)`` names the question.
+
+    Returns:
+        [g] groups in the order of the cursors, members in order.
+    """
+    size = settings.group_size
+    envs = pool.take(len(cursors) * size)
+    episodes = [
+        _Live(env, index, (settings.seed, step, index // size, index % size))
+        for index, env in enumerate(envs)
+    ]
+    for episode in episodes:
+        episode.start(cursors[episode.index // size], codec)
+    live = episodes
+    while live:
+        asked = [(episode, episode.request(settings)) for episode in live]
+        running = [(episode, request) for episode, request in asked if request is not None]
+        completions = sampler.generate([request for _, request in running])
+        for (episode, _), completion in zip(running, completions, strict=True):
+            episode.advance(completion, codec)
+        live = [episode for episode in live if not episode.done]
+    sampler.end()
+    return [
+        Group(
+            key=f"{step}.{number}",
+            cursor=cursor,
+            rollouts=tuple(
+                _finish(episode, f"{step}.{number}", pool.stratum, codec)
+                for episode in episodes[number * size : (number + 1) * size]
+            ),
+        )
+        for number, cursor in enumerate(cursors)
+    ]
+
+
+def _finish(episode: _Live, group: str, stratum: str, codec: Codec) -> Rollout:
+    info = episode.info
+    return Rollout(
+        tokens=episode.tokens,
+        group=group,
+        stratum=str(info[stratum]),
+        reward=episode.reward,
+        valid=bool(info["valid"]) and episode.status != "nonfinite_logprob",
+        status=episode.status,
+        metrics=numeric_metrics(info),
+        record=_annotate(episode, group, codec),
+    )
+
+
+def _annotate(episode: _Live, group: str, codec: Codec) -> str:
+    """The environment's record with ids, log-probabilities and version in model segments."""
+    text = episode.info.get("record", "")
+    if not text:
+        return ""
+    record = json.loads(text)
+    segments = [segment for segment in record["segments"] if segment["source"] == "model"]
+    for segment, (start, end) in zip(segments, episode.spans, strict=True):
+        segment["token_ids"] = episode.tokens.ids[start:end]
+        segment["logprobs"] = episode.tokens.logprobs[start:end]
+        segment["version"] = max(episode.tokens.versions[start:end], default=-1)
+        segment["tokenizer_hash"] = codec.fingerprint
+    record["group"] = group
+    return json.dumps(record, ensure_ascii=False)
