@@ -1,0 +1,224 @@
+"""The settings of a run: one frozen dataclass, TOML files of it, and its hash.
+
+The string under a field is its ``--help``. Defaults are for a real model (Search-R1's published
+values where it has them); ``configs/demo.toml`` is what ``train`` uses without arguments.
+Parsed before torch is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from stratified_grpo.errors import ConfigError
+from stratified_grpo.schedules import parse_schedule
+
+BUNDLED_MODEL = "demo"
+"""``model = "demo"`` names the tiny policy that ships with the package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """Settings of ``stratified-grpo train``."""
+
+    model: str = BUNDLED_MODEL
+    """Folder or hub name of a causal language model in the Hugging Face format; "demo" is the
+    tiny policy of the package."""
+    questions: str = "demo:train"
+    """Training questions, as the environment understands them: a JSONL file, or demo:SPLIT?..."""
+    eval_questions: str = ""
+    """Questions for evaluation while training; empty: none."""
+    search: str = "embedded"
+    """Where the environment searches: URL of a search service, embedded, or embedded:PATH."""
+    env_id: str = "searchqa:SearchQA-v0"
+    """Gymnasium id of a text environment."""
+    env_kwargs: str = "{}"
+    """Further keyword arguments of the environment, as a JSON object."""
+    stratum: str = "stratum"
+    """Key of the environment's info that holds the stratum."""
+    max_searches: int = 4
+    """Searches an episode may execute."""
+    top_k: int = 3
+    """Passages per search."""
+    prompt: str = ""
+    """Prompt template with {question}; empty: the protocol's published prompt."""
+
+    alpha: str = "anneal:1.0..0.3@60..120"
+    """Blend of SAN (1) and plain GRPO (0): a number, or a schedule such as
+    anneal:1.0..0.3@60..120 (hold 1.0 for 60 updates, then fall linearly to 0.3 by update 120)."""
+    eps: float = 1e-6
+    """Added to standard deviations."""
+    ddof: int = 0
+    """0: population, 1: sample standard deviation."""
+    scale: bool = True
+    """Divide advantages by standard deviations."""
+    min_stratum: int = 2
+    """Strata with fewer valid rollouts get no advantage of their own."""
+
+    updates: int = 500
+    """Updates of the whole run; a finished run goes on when this is raised."""
+    prompts_per_update: int = 64
+    """Prompts (groups) per update."""
+    group_size: int = 8
+    """Rollouts per prompt."""
+    temperature: float = 1.0
+    """Sampling temperature of rollouts."""
+    max_turn_tokens: int = 256
+    """Sampled tokens per turn, at most."""
+    max_episode_tokens: int = 4096
+    """Tokens per episode with prompt and observations, at most."""
+
+    lr: float = 1e-6
+    """Learning rate of AdamW after warm-up."""
+    warmup: int = 20
+    """Optimizer steps of linear warm-up."""
+    weight_decay: float = 0.0
+    """AdamW weight decay on matrices."""
+    beta1: float = 0.9
+    """AdamW first moment decay."""
+    beta2: float = 0.95
+    """AdamW second moment decay."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    minibatches: int = 1
+    """Optimizer steps per update."""
+    clip_low: float = 0.2
+    """Ratios are clipped below 1 minus this."""
+    clip_high: float = 0.2
+    """Ratios are clipped above 1 plus this."""
+    kl_coef: float = 0.0
+    """KL penalty to the initial policy (k3); 0 needs no reference model."""
+    loss_agg: str = "token"
+    """Denominator of the loss: token, sequence or constant."""
+    micro_batch_tokens: int = 8192
+    """Padded tokens in one forward and backward pass."""
+    nonfinite_limit: int = 5
+    """Skipped optimizer steps in a row that stop the run."""
+    max_invalid: float = 0.5
+    """Share of invalid rollouts in an update that stops the run."""
+
+    eval_every: int = 0
+    """Evaluate every so many updates; 0: only at the start and the end."""
+    eval_limit: int = 200
+    """Questions per evaluation while training."""
+    save_every: int = 10
+    """Checkpoint every so many updates."""
+    keep_checkpoints: int = 2
+    """Older checkpoints are deleted."""
+    save_episodes: bool = True
+    """Write every update's episode records to episodes/step_N.jsonl."""
+
+    seed: int = 0
+    """Seed of sampling and of the order of questions."""
+    threads: int = 0
+    """CPU threads; 0: all cores the process may use."""
+    device: str = "cpu"
+    """Torch device."""
+    dtype: str = "float32"
+    """Parameter type."""
+
+    out: str = ""
+    """Folder of the run; default runs/<name or config hash>-s<seed>."""
+    name: str = ""
+    """Name of the run in its folder."""
+    fresh: bool = False
+    """Delete an earlier run in the folder and start anew."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be right, with one sentence each."""
+        try:
+            parse_schedule(self.alpha)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        if self.group_size < 2:
+            raise ConfigError(
+                f"group_size must be at least 2, got {self.group_size}: a rollout alone in its "
+                "group has nothing to be compared with"
+            )
+        for name in ("updates", "prompts_per_update", "max_turn_tokens", "minibatches", "top_k"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.loss_agg not in ("token", "sequence", "constant"):
+            raise ConfigError(
+                f"loss_agg must be token, sequence or constant, got {self.loss_agg!r}"
+            )
+        if self.temperature <= 0:
+            raise ConfigError(f"temperature must be above 0 in training, got {self.temperature}")
+        self.environment(self.questions)
+
+    def environment(self, questions: str) -> dict[str, Any]:
+        """Keyword arguments of the environment on the given questions."""
+        try:
+            extra = json.loads(self.env_kwargs)
+        except ValueError as error:
+            raise ConfigError(f"env_kwargs is not JSON: {error}") from error
+        if not isinstance(extra, dict):
+            raise ConfigError('env_kwargs must be a JSON object, such as {"protocol": "search_r1"}')
+        kwargs: dict[str, Any] = {
+            "questions": questions,
+            "search": self.search,
+            "max_searches": self.max_searches,
+            "top_k": self.top_k,
+        }
+        if self.prompt:
+            kwargs["prompt"] = self.prompt
+        return {**kwargs, **extra}
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that decide a run's course; where it is kept and how long is not part."""
+        values = dataclasses.asdict(self)
+        for key in ("out", "name", "fresh", "updates", "keep_checkpoints", "save_episodes"):
+            del values[key]
+        return values
+
+    @property
+    def hash(self) -> str:
+        """Ten hex digits of the identity without the seed."""
+        values = self.identity()
+        del values["seed"]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
+
+    @property
+    def folder(self) -> Path:
+        """Where the run lives."""
+        return (
+            Path(self.out) if self.out else Path("runs") / f"{self.name or self.hash}-s{self.seed}"
+        )
+
+
+def load_config(source: str) -> TrainConfig:
+    """Read a TOML file, or a ready-made one by name.
+
+    Args:
+        source: path of a TOML file, or the name of a file in ``stratified_grpo/configs`` without
+            its ending, such as ``demo``.
+
+    Raises:
+        ConfigError: there is no such file, it is not TOML, or it holds an unknown key.
+    """
+    path = Path(source)
+    ready = resources.files("stratified_grpo") / "configs"
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise ConfigError(f"no config file {source!r}")
+        text = path.read_text()
+    elif (ready / f"{source}.toml").is_file():
+        text = (ready / f"{source}.toml").read_text()
+    else:
+        names = sorted(entry.name[:-5] for entry in ready.iterdir() if entry.name.endswith(".toml"))
+        raise ConfigError(f"no ready-made config {source!r}; there are {', '.join(names)}")
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"config {source!r} is not TOML: {error}") from error
+    known = {field.name for field in dataclasses.fields(TrainConfig)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise ConfigError(f"config {source!r} has unknown keys: {', '.join(unknown)}")
+    return TrainConfig(**values)
