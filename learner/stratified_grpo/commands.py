@@ -1,0 +1,257 @@
+"""What each command does; torch is imported only once its settings are known to be right."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+from rich.console import Console
+
+from stratified_grpo.config import BUNDLED_MODEL, TrainConfig, load_config
+from stratified_grpo.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """Settings of ``stratified-grpo eval``."""
+
+    model: str = BUNDLED_MODEL
+    """Folder or hub name of the policy, a run's folder (its newest checkpoint), or "demo"."""
+    questions: str = "demo:test"
+    """Questions, as the environment understands them."""
+    search: str = "embedded"
+    """Where the environment searches."""
+    limit: int = 500
+    """Questions; 0: all."""
+    sampled: bool = False
+    """Sample at temperature 1 instead of greedily."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+    config: str = ""
+    """TOML file or ready-made config for budgets, prompt and environment; default: the run's own
+    when --model is a run, else demo."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TinyConfig:
+    """Settings of ``stratified-grpo init-tiny``."""
+
+    episodes: Path
+    """JSON lines of episode records; their text trains the tokenizer."""
+    out: Path
+    """Folder to write."""
+    vocabulary: int = 1024
+    """Tokens."""
+    width: int = 128
+    """Hidden size."""
+    layers: int = 3
+    """Transformer blocks."""
+    seed: int = 0
+    """Seed of the initial weights."""
+
+
+def _parse(kind: type[T], args: Sequence[str], prog: str, default: T | None = None) -> T:
+    options: dict[str, Any] = {} if default is None else {"default": default}
+    try:
+        parsed: T = tyro.cli(kind, args=list(args), prog=f"stratified-grpo {prog}", **options)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(str(error)) from error
+    return parsed
+
+
+def _take(args: list[str], name: str) -> tuple[list[str], list[str]]:
+    """Split off ``--name VALUE`` or ``--name=VALUE`` options; returns (values, rest)."""
+    values: list[str] = []
+    rest: list[str] = []
+    pending = iter(args)
+    for arg in pending:
+        if arg == f"--{name}":
+            value = next(pending, None)
+            if value is None:
+                raise ConfigError(f"--{name} needs a value")
+            values.append(value)
+        elif arg.startswith(f"--{name}="):
+            values.append(arg.split("=", 1)[1])
+        else:
+            rest.append(arg)
+    return values, rest
+
+
+def train_config(args: list[str]) -> TrainConfig:
+    """The config a command line means.
+
+    ``--config`` names a TOML file or a ready-made config; without it the demo's is used, unless
+    ``--model`` names another model: then the defaults for real models hold.
+    """
+    chosen, rest = _take(args, "config")
+    models, _ = _take(rest, "model")
+    if chosen:
+        default = load_config(chosen[-1])
+    elif models and models[-1] != BUNDLED_MODEL:
+        default = TrainConfig()
+    else:
+        default = load_config("demo")
+    return _parse(TrainConfig, rest, "train", default)
+
+
+def train(args: list[str]) -> None:
+    """``stratified-grpo train``."""
+    shown, args = _flag(args, "print-config")
+    config = train_config(args)
+    if shown:
+        lines = (f"{key} = {_toml(value)}" for key, value in dataclasses.asdict(config).items())
+        sys.stdout.write("\n".join(lines) + "\n")
+        return
+    from stratified_grpo.display import Display
+    from stratified_grpo.trainer import Trainer
+
+    _quiet()
+    console = Console()
+    with Display(f"stratified-grpo train · {config.folder}", config.updates, console) as display:
+        trainer = Trainer(config, display)
+        already = trainer.finished
+        if not already:
+            trainer.run()
+    if already:
+        console.print(
+            f"{config.folder} is finished ({config.updates} updates); --fresh starts anew"
+        )
+    else:
+        console.print(f"done: {config.folder} (weights in checkpoints/step_{config.updates})")
+
+
+def eval(args: list[str]) -> None:
+    """``stratified-grpo eval``."""
+    config = _parse(EvalConfig, args, "eval")
+    from stratified_grpo.checkpoint import latest_checkpoint, read_state
+    from stratified_grpo.demo import resolve_model
+    from stratified_grpo.display import evaluation_table
+    from stratified_grpo.environments import EnvironmentPool
+    from stratified_grpo.evaluate import evaluate
+    from stratified_grpo.policy import load_policy
+    from stratified_grpo.samplers.hf import HFSampler
+    from stratified_grpo.trainer import rollout_settings
+
+    _quiet()
+    run = latest_checkpoint(Path(config.model) / "checkpoints")
+    if config.config or run is None:
+        settings = load_config(config.config or "demo")
+    else:
+        identity = read_state(run).identity
+        settings = dataclasses.replace(TrainConfig(), **identity)
+    settings = dataclasses.replace(settings, search=config.search)
+    policy = load_policy(run or resolve_model(config.model))
+    pool = EnvironmentPool(
+        settings.env_id, settings.environment(config.questions), stratum=settings.stratum
+    )
+    result = evaluate(
+        pool,
+        HFSampler(policy),
+        policy.codec,
+        rollout_settings(settings),
+        limit=config.limit,
+        temperature=1.0 if config.sampled else 0.0,
+    )
+    if config.json:
+        sys.stdout.write(result.to_json() + "\n")
+    else:
+        Console().print(evaluation_table([(-1, result)]))
+
+
+def sft(args: list[str]) -> None:
+    """``stratified-grpo sft``."""
+    from stratified_grpo.sft import SftConfig, imitate
+
+    config = _parse(SftConfig, args, "sft")
+    from stratified_grpo.checkpoint import save_policy
+    from stratified_grpo.policy import load_policy
+    from stratified_grpo.trainer import set_threads
+
+    _quiet()
+    _readable(config.episodes)
+    set_threads(config.threads)
+    policy = load_policy(config.model, device=config.device)
+    console = Console()
+
+    def report(step: int, loss: float) -> None:
+        if step == 1 or step % 50 == 0 or step == config.steps:
+            console.print(f"step {step} of {config.steps}: loss {loss:.4f}", highlight=False)
+
+    imitate(policy, config, report)
+    save_policy(policy, config.out)
+    console.print(f"wrote {config.out}")
+
+
+def update(args: list[str]) -> None:
+    """``stratified-grpo update``."""
+    files, rest = _take(args, "episodes")
+    if not files and not {"-h", "--help"} & set(rest):
+        raise ConfigError("update needs --episodes FILE (JSON lines of episode records)")
+    config = train_config(rest)
+    for file in files:
+        _readable(Path(file))
+    if not config.out:
+        raise ConfigError("update needs --out DIR for the trained policy")
+    from stratified_grpo.offline import update_from_records
+
+    _quiet()
+    console = Console()
+
+    def report(step: int, metrics: dict[str, float]) -> None:
+        console.print(f"update {step}: reward {metrics['reward']:.3f}", highlight=False)
+
+    folder = update_from_records([Path(file) for file in files], config, report)
+    console.print(f"wrote {folder}")
+
+
+def init_tiny(args: list[str]) -> None:
+    """``stratified-grpo init-tiny``."""
+    config = _parse(TinyConfig, args, "init-tiny")
+    _readable(config.episodes)
+    from stratified_grpo.demo.tiny import write_tiny_model
+    from stratified_grpo.records import read_texts
+
+    _quiet()
+    write_tiny_model(
+        config.out,
+        read_texts(config.episodes),
+        vocabulary=config.vocabulary,
+        width=config.width,
+        layers=config.layers,
+        seed=config.seed,
+    )
+    Console().print(f"wrote {config.out}")
+
+
+def _quiet() -> None:
+    """The live display is ours; Transformers' own bars would tear it."""
+    from transformers.utils import logging
+
+    disable: Callable[[], None] = logging.disable_progress_bar
+    disable()
+
+
+def _flag(args: list[str], name: str) -> tuple[bool, list[str]]:
+    rest = [arg for arg in args if arg != f"--{name}"]
+    return len(rest) < len(args), rest
+
+
+def _readable(path: Path) -> None:
+    if not path.is_file():
+        raise ConfigError(f"no file {path}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    return repr(value)
