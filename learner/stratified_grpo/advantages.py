@@ -9,6 +9,7 @@ signal about which structure is better. Strata are formed inside each prompt gro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Protocol, TypeAlias
 
@@ -22,8 +23,8 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_REWARD = 1e140
 """Largest accepted size of a reward; squares of larger ones would overflow."""
-TINY = 1e-140
-"""Differences of rewards below this size have squares that would vanish."""
+TINY = 1e-120
+"""Unequal rewards of at least this size differ by 1e-136 or more, which is safe to square."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +91,13 @@ def stratified_advantages(
 ) -> Advantages:
     """Blend the advantage inside a stratum with the one inside its prompt group.
 
-    With population statistics of the stratum ``k`` and of the group:
-    ``san = (r - mean_k) / (std_k + eps)``, ``gn = (r - mean) / (std + eps)`` and
-    ``values = alpha * san + (1 - alpha) * gn``. ``alpha=0`` is GRPO, ``alpha=1`` is SAN.
+    ``san = (r - mean_k) / (std_k + eps)`` in stratum ``k``, ``gn = (r - mean) / (std + eps)`` in
+    the group, ``values = alpha * san + (1 - alpha) * gn``: GRPO at ``alpha=0``, SAN at ``alpha=1``.
+    A constant stratum or group (max equals min; its rounded std may differ from 0) and a stratum of
+    fewer than ``min_stratum`` valid rows have advantage 0; where ``san`` is 0 for that reason,
+    ``(1 - alpha) * gn`` is left. Invalid rows leave all statistics and get 0.
 
-    A constant stratum or group (max equals min; its rounded std may differ from 0) has advantage 0,
-    and so has a stratum with fewer than ``min_stratum`` valid rows: the blend is then
-    ``(1 - alpha) * gn``. Invalid rows leave all statistics and get 0.
-
-    Source: arXiv 2510.06214. Its ddof, eps and rule for singleton strata are not known to us; those
-    here are ours. Runs in O(n), or O(n log n) for integer keys of a wide range.
+    Source: arXiv 2510.06214, whose ddof, eps and rule for singleton strata are not known to us.
 
     Args:
         rewards: One number a row, shape ``[n]``; NaN or None is unscored and makes a row invalid.
@@ -120,85 +118,95 @@ def stratified_advantages(
     """
     _check_settings(alpha, eps, ddof, min_stratum)
     reward = _as_rewards(rewards)
-    group_index, num_groups = dense_codes(groups, "groups")
-    key_index, num_keys = dense_codes(strata, "strata")
-    _check_lengths(len(reward), groups=len(group_index), strata=len(key_index))
-    stratum_index, num_strata = compact(group_index * max(num_keys, 1) + key_index)
+    group_index, num_groups, stratum_index, num_strata = _indices(groups, strata, len(reward))
     usable = _usable(reward, valid)
-    rows = slice(None) if usable.all() else np.flatnonzero(usable)
-    san, gn = np.zeros(len(reward)), np.zeros(len(reward))
-    inside = _Cells.of(reward[rows], stratum_index[rows], num_strata, ddof)
-    san[rows] = inside.advantages(eps=eps, scale=scale, min_count=min_stratum)
-    whole = _Cells.of(reward[rows], group_index[rows], num_groups, ddof)
-    gn[rows] = whole.advantages(eps=eps, scale=scale, min_count=1)
+    standardise = partial(_standardise, reward, usable, ddof=ddof, eps=eps, scale=scale)
+    inner = standardise(stratum_index, num_strata, least=min_stratum)
+    outer = standardise(group_index, num_groups, least=1)
     return Advantages(
-        values=alpha * san + (1.0 - alpha) * gn,
-        san=san,
-        gn=gn,
+        values=alpha * inner.advantage + (1.0 - alpha) * outer.advantage,
+        san=inner.advantage,
+        gn=outer.advantage,
         valid=usable,
         group_index=group_index,
         stratum_index=stratum_index,
-        count=inside.count,
-        mean=inside.mean,
-        std=inside.std_in_units * inside.unit,
-        group_count=whole.count,
-        group_mean=whole.mean,
-        group_std=whole.std_in_units * whole.unit,
+        count=inner.count,
+        mean=inner.mean,
+        std=inner.std,
+        group_count=outer.count,
+        group_mean=outer.mean,
+        group_std=outer.std,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Two-pass statistics of rows in cells, measured from one member of the cell.
-
-    Seen from a member, a constant cell has deviations of exactly 0 and a large common offset costs
-    no digits. ``unit`` is 1 except where squares would vanish.
-    """
-
-    codes: Codes
-    deviation: Floats
-    count: Codes
+    advantage: Floats  # one a row
+    count: Codes  # one a cell, like the two below
     mean: Floats
-    std_in_units: Floats
-    unit: Floats
-
-    @classmethod
-    def of(cls, rewards: Floats, codes: Codes, num: int, ddof: int) -> _Cells:
-        count = np.bincount(codes, minlength=num)
-        anchor = np.zeros(num)
-        anchor[codes] = rewards
-        offset = rewards - anchor[codes]
-        unit = _units(offset, codes, num)
-        if unit is not None:
-            offset /= unit[codes]
-        shift = np.bincount(codes, offset, minlength=num) / np.maximum(count, 1)
-        offset -= shift[codes]
-        squares = np.bincount(codes, offset * offset, minlength=num)
-        std = np.sqrt(squares / np.maximum(count - ddof, 1))
-        unit = np.ones(num) if unit is None else unit
-        return cls(codes, offset, count, anchor + unit * shift, std, unit)
-
-    def advantages(self, *, eps: float, scale: bool, min_count: int) -> Floats:
-        """One value a row; 0 where the cell is constant or has fewer than ``min_count`` rows."""
-        judged = (self.std_in_units > 0) & (self.count >= min_count)
-        factor = np.zeros(len(self.count))
-        if scale:
-            with np.errstate(over="ignore"):  # eps over a vanishing unit: the advantage is 0
-                divisor = self.std_in_units + eps / self.unit
-            np.divide(1.0, divisor, out=factor, where=judged)
-        else:
-            np.copyto(factor, self.unit, where=judged)
-        return self.deviation * factor[self.codes]
+    std: Floats
 
 
-def _units(offset: Floats, codes: Codes, num: int) -> Floats | None:
-    """Return each cell's largest offset if some are so small that squares vanish, else None."""
-    size = np.abs(offset)
-    if not np.any((size > 0) & (size < TINY)):
-        return None
+def _standardise(
+    reward: Floats,
+    usable: Flags,
+    codes: Codes,
+    num: int,
+    *,
+    ddof: int,
+    eps: float,
+    scale: bool,
+    least: int,
+) -> _Cells:
+    """Standardise the usable rows of each of ``num`` cells, in two passes.
+
+    Rewards are measured from a member of their cell, so that a constant cell has deviations of
+    exactly 0 and a large common offset costs no digits.
+    """
+    rows = slice(None) if usable.all() else np.flatnonzero(usable)
+    values, cell = reward[rows], codes[rows]
+    count = np.bincount(cell, minlength=num)
+    members = np.maximum(count, 1)
+    anchor = np.zeros(num)
+    anchor[cell] = values
+    deviation = values - anchor[cell]
+    unit = _units(deviation, cell, num) if _squares_vanish(values) else np.ones(1)
+    if unit.size == num:
+        deviation /= unit[cell]
+    shift = np.bincount(cell, deviation, minlength=num) / members
+    # one buffer for what each row takes from its cell: fresh arrays of a million rows cost more
+    # than the arithmetic, and mode="clip" lets take write straight into it
+    buffer = shift.take(cell, mode="clip")
+    deviation -= buffer
+    squares = np.bincount(cell, np.square(deviation, out=buffer), minlength=num)
+    std = np.sqrt(squares / np.maximum(members - ddof, 1))
+    factor = _factors(std, unit, eps, scale)
+    factor[(squares == 0) | (count < least)] = 0.0
+    deviation *= factor.take(cell, mode="clip", out=buffer)
+    advantage = deviation if values.size == reward.size else np.zeros(len(reward))
+    advantage[rows] = deviation
+    return _Cells(advantage, count, anchor + unit * shift, std * unit)
+
+
+def _squares_vanish(values: Floats) -> bool:
+    """Whether two unequal values may be so close that the square of their difference is 0."""
+    size = np.abs(values)
+    return bool(np.any((size > 0) & (size < TINY)))
+
+
+def _units(deviation: Floats, cell: Codes, num: int) -> Floats:
+    """Return the largest deviation of each cell, 1 where there is none."""
     unit = np.zeros(num)
-    np.maximum.at(unit, codes, size)
+    np.maximum.at(unit, cell, np.abs(deviation))
     return np.where(unit > 0, unit, 1.0)
+
+
+def _factors(std: Floats, unit: Floats, eps: float, scale: bool) -> Floats:
+    """Return what turns each cell's deviations, in its unit, into advantages."""
+    if not scale:
+        return np.broadcast_to(unit, std.shape).copy()
+    with np.errstate(divide="ignore", over="ignore"):  # constant cells; eps over a vanishing unit
+        return np.reciprocal(std + eps / unit)
 
 
 def _check_settings(alpha: float, eps: float, ddof: int, min_stratum: int) -> None:
@@ -212,12 +220,16 @@ def _check_settings(alpha: float, eps: float, ddof: int, min_stratum: int) -> No
         raise ValueError(f"min_stratum must be a whole number of at least 1, got {min_stratum!r}")
 
 
-def _check_lengths(num_rewards: int, **others: int) -> None:
-    for name, length in others.items():
-        if length != num_rewards:
+def _indices(groups: Keys, strata: Keys, num_rows: int) -> tuple[Codes, int, Codes, int]:
+    """Number the groups, and the strata inside them."""
+    group, num_groups = dense_codes(groups, "groups")
+    key, num_keys = dense_codes(strata, "strata")
+    for name, codes in (("groups", group), ("strata", key)):
+        if len(codes) != num_rows:
             raise ValueError(
-                f"{name} must have one entry for each reward: got {length} for {num_rewards}"
+                f"{name} must have one entry for each reward: got {len(codes)} for {num_rows}"
             )
+    return group, num_groups, *compact(group * max(num_keys, 1) + key)
 
 
 def _as_rewards(rewards: npt.ArrayLike) -> Floats:
