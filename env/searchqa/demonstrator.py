@@ -46,11 +46,11 @@ class Clumsiness:
     def __post_init__(self) -> None:
         for name in ("follow", "mode", "copy", "misread"):
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, but it must be 0 to 1.")
+                raise ConfigError(f"{name} is {getattr(self, name)}, but it must be 0 to 1")
         weights = self.depth_weights
         if weights and (min(weights) < 0.0 or not 0.0 < sum(weights) < float("inf")):
             raise ConfigError(
-                f"depth_weights are {weights}, but they must be at least 0 and not all 0."
+                f"depth_weights are {weights}, but they must be at least 0 and not all 0"
             )
 
 
@@ -217,6 +217,6 @@ def _chain(question: Question) -> Sequence[Mapping[str, str]]:
     chain: Sequence[Mapping[str, str]] = question.metadata.get("chain", ())
     if not chain:
         raise ConfigError(
-            f"Question {question.id} has no chain; demonstrations need questions of the demo world."
+            f"Question {question.id} has no chain; demonstrations need questions of the demo world"
         )
     return chain

@@ -57,7 +57,7 @@ class World:
             IndexError: ``index`` is not in ``range(config.passages)``.
         """
         if not 0 <= index < self.config.passages:
-            raise IndexError(f"passage {index} of a world of {self.config.passages}.")
+            raise IndexError(f"passage {index} of a world of {self.config.passages}")
         layout = self._layout
         kind, _ = layout.locate(index)
         facts = layout.facts(index)
@@ -106,7 +106,7 @@ class World:
         _check("types", types or (), TYPES)
         _check("relations", relations or (), sorted(_NAMES))
         if limit is not None and limit < 0:
-            raise ConfigError(f"limit is {limit}, but it must be at least 0.")
+            raise ConfigError(f"limit is {limit}, but it must be at least 0")
         wanted = partial(
             _wanted,
             hops=None if hops is None else frozenset(hops),
@@ -237,4 +237,4 @@ def _wanted(
 def _check(what: str, given: Collection[str | int], known: Sequence[str | int]) -> None:
     if unknown := [value for value in given if value not in known]:
         choices = ", ".join(map(str, known))
-        raise ConfigError(f"{what}: {unknown[0]!r} is unknown, but it must be among {choices}.")
+        raise ConfigError(f"{what}: {unknown[0]!r} is unknown, but it must be among {choices}")

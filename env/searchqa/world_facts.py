@@ -52,18 +52,18 @@ class WorldConfig:
     seed: int = 0
     """Seed of every name, fact and question; at least 0."""
     mode_share: float = 0.36
-    """Share of the likeliest value of each skewed relation; 0.2 to 0.9. The others fall as 1/2,
+    """Share of the likeliest value of each skewed relation; 0.25 to 0.9. The others fall as 1/2,
     1/3, 1/4 ..., so that guessing the mode is right this often."""
 
     def __post_init__(self) -> None:
         if not MIN_PASSAGES <= self.passages <= MAX_PASSAGES:
             raise ConfigError(
-                f"passages is {self.passages}, but a world has {MIN_PASSAGES} to {MAX_PASSAGES}."
+                f"passages is {self.passages}, but a world has {MIN_PASSAGES} to {MAX_PASSAGES}"
             )
         if self.seed < 0:
-            raise ConfigError(f"seed is {self.seed}, but it must be at least 0.")
-        if not 0.2 <= self.mode_share <= 0.9:
-            raise ConfigError(f"mode_share is {self.mode_share}, but it must be 0.2 to 0.9.")
+            raise ConfigError(f"seed is {self.seed}, but it must be at least 0")
+        if not 0.25 <= self.mode_share <= 0.9:
+            raise ConfigError(f"mode_share is {self.mode_share}, but it must be 0.25 to 0.9")
 
 
 _ORDERS: Mapping[str, tuple[str, ...]] = {

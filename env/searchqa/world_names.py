@@ -16,13 +16,16 @@ from searchqa.world_words import ADJECTIVES, COUNTRIES, LANGUAGES, NOUNS
 CONSONANTS = "bdfgklmnprstvz"
 SYLLABLES = tuple(c + v for c in CONSONANTS for v in "aeiou")
 
-FIRST_ENDINGS = tuple(c + v for c in CONSONANTS for v in "aoi")
-LAST_ENDINGS = ("nd", "sk", "lt", "rn")
-CITY_ENDINGS = ("burg", "ville", "port", "stad")
-RIVER_ENDINGS = tuple(c + "u" for c in CONSONANTS)
-COMPANY_ENDINGS = ("x",)
-UNIVERSITY_ENDINGS = ("th",)
-REALM_ENDINGS = ("um",)
+WORD_FORMS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "first": (tuple(c + v for c in CONSONANTS for v in "aoi"), 1),
+    "last": (("nd", "sk", "lt", "rn"), 2),
+    "river": (tuple(c + "u" for c in CONSONANTS), 1),
+    "city": (("burg", "ville", "port", "stad"), 2),
+    "university": (("th",), 2),
+    "company": (("x",), 2),
+    "realm": (("um",), 2),
+}
+"""Per class of words, its endings and the fewest syllables before them."""
 
 _FORMS: Mapping[str, tuple[str, ...]] = {
     "company": ("Works", "Group", "House", "Union"),
@@ -64,25 +67,22 @@ class Names:
     def __init__(self, seed: int, sizes: Mapping[str, int]) -> None:
         """``sizes`` maps each kind to how many entities it has."""
 
-        def words(name: str, count: int, endings: Sequence[str], syllables: int) -> WordClass:
-            return WordClass(derive_key(seed, f"words/{name}"), count, endings, syllables)
+        def words(name: str, count: int) -> WordClass:
+            return WordClass(derive_key(seed, f"words/{name}"), count, *WORD_FORMS[name])
 
         side = max(48, isqrt(sizes["person"] - 1) + 1)
-        first = words("first", side, FIRST_ENDINGS, 1)
-        last = words("last", side, LAST_ENDINGS, 2)
+        first = words("first", side)
+        last = words("last", side)
         self._firsts = [first(number) for number in range(side)]
         self._lasts = [last(number) for number in range(side)]
         self._person = Permutation(derive_key(seed, "people"), side * side)
         self._before = {"film": 0, "novel": sizes["film"], "song": sizes["film"] + sizes["novel"]}
         pairs = len(ADJECTIVES) * len(NOUNS)
         self._realms = -(-(self._before["song"] + sizes["song"]) // pairs)
-        self._realm = words("realm", self._realms, REALM_ENDINGS, 2)
+        self._realm = words("realm", self._realms)
         self._work = Permutation(derive_key(seed, "works"), pairs * self._realms)
         self._word = {
-            "river": words("river", sizes["river"], RIVER_ENDINGS, 1),
-            "city": words("city", sizes["city"], CITY_ENDINGS, 2),
-            "university": words("university", sizes["university"], UNIVERSITY_ENDINGS, 2),
-            "company": words("company", sizes["company"], COMPANY_ENDINGS, 2),
+            kind: words(kind, sizes[kind]) for kind in ("river", "city", "university", "company")
         }
 
     def __call__(self, kind: str, number: int) -> str:

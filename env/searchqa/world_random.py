@@ -81,7 +81,7 @@ def falling_shares(size: int, mode_share: float) -> tuple[float, ...]:
     """Shares of ``size`` ranks: the first ``mode_share``, the rest as 1/2, 1/3, 1/4 ...
 
     Returns:
-        ``size`` numbers that sum to 1 and never rise, for 0.2 <= ``mode_share`` < 1 and size >= 8.
+        ``size`` numbers that sum to 1 and never rise, for 0.25 <= ``mode_share`` < 1 and size >= 8.
     """
     tail = [1.0 / (rank + 1) for rank in range(1, size)]
     scale = (1.0 - mode_share) / sum(tail)

@@ -189,7 +189,7 @@ RELATIONS: Mapping[str, Relation] = {
     "capital": _named("city", "capital", "capital city"),
     "currency": _named("currency", "currency", "money"),
     "official_language": _named("language", "official language", "state language"),
-    "sea": _named("sea", "sea", "final sea"),
+    "sea": _named("sea", "sea", "outlet"),
     "university_city": _named("city", "city", "home city"),
     "university_year": _made_in("year", "year", "opened"),
     "script": _named("script", "script", "written form"),
