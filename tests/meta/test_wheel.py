@@ -102,7 +102,7 @@ def test_the_base_install_brings_nothing_heavy(base):
     [
         (["searchqa-search", "serve", "--index", "nowhere"], "services"),
         (["stratified-grpo", "train"], "learner"),
-        (["stratified-grpo"], "learner"),
+        (["stratified-grpo", "eval"], "learner"),
     ],
 )
 def test_a_command_without_its_extra_says_what_to_install(base, tmp_path, command, extra):
