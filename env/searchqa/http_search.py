@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import random
 import re
+import threading
 import time
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ _PLACEHOLDER = re.compile(
 _READY_S = 10.0
 """Longest wait for a service to come up, in seconds."""
 _FINGERPRINT = "X-Index-Fingerprint"
+_OPENING = threading.Lock()
 _PROBE = "Who was the first president?"
 
 
@@ -105,20 +108,25 @@ class HttpSearch:
 
     def _connected(self) -> httpx.Client:
         """The client of this process: sockets must not be shared across a fork."""
-        if self._client is None or self._owner != os.getpid():
-            import httpx
+        with _OPENING:  # two threads must not open two
+            if self._client is None or self._owner != os.getpid():
+                import httpx
 
-            limits = httpx.Limits(max_connections=256, max_keepalive_connections=64)
-            verify = self.url.startswith("https:")  # loading certificates costs 20 ms
-            self._client = httpx.Client(limits=limits, verify=verify)
-            self._owner = os.getpid()
-        return self._client
+                limits = httpx.Limits(max_connections=256, max_keepalive_connections=64)
+                verify = self.url.startswith("https:")  # loading certificates costs 20 ms
+                self._client = httpx.Client(limits=limits, verify=verify)
+                self._owner = os.getpid()
+                weakref.finalize(self, self._client.close)
+            return self._client
 
     def _call(self, method: str, url: str, body: Any, deadline: float) -> Any:
         """Send until it works, it cannot work, or the deadline or the retries run out."""
         began, jitter = time.monotonic(), random.Random()
         for attempt in range(self.max_retries + 1):
-            status, reply, wait = self._attempt(method, url, body, deadline)
+            # Half of what is left, so that a hung attempt leaves time for another.
+            share = 1.0 if attempt == self.max_retries else 0.5
+            left = max(deadline - time.monotonic(), 0.001) * share
+            status, reply, wait = self._attempt(method, url, body, left)
             if status == 200:
                 return reply
             if isinstance(status, int) and status not in _RETRIED:
@@ -134,14 +142,14 @@ class HttpSearch:
         )
 
     def _attempt(
-        self, method: str, url: str, body: Any, deadline: float
+        self, method: str, url: str, body: Any, seconds: float
     ) -> tuple[int | str, Any, float]:
         """One request: (status code or the name of the failure, reply, seconds to wait)."""
         import httpx
 
-        left = max(deadline - time.monotonic(), 0.001)
+        deadline = time.monotonic() + seconds
         try:  # the status says whether the caller retries
-            with self._connected().stream(method, url, json=body, timeout=left) as response:
+            with self._connected().stream(method, url, json=body, timeout=seconds) as response:
                 content = _read_before(response, deadline)
                 wait = _retry_after(response.headers.get("retry-after", ""))
                 self.fingerprint = response.headers.get(_FINGERPRINT, self.fingerprint)
@@ -166,9 +174,12 @@ class HttpSearch:
 
 
 def _retrieve_url(url: str) -> str:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme not in ("http", "https") or not host or _PLACEHOLDER.search(host):
+    try:  # the status of a URL that cannot be split is no host
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in ("http", "https") or _PLACEHOLDER.search(host):
         raise ConfigError(
             f"search={url!r} is no address of a service; use one such as http://127.0.0.1:8000"
         )

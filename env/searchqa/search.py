@@ -84,7 +84,13 @@ class EmbeddedSearch:
         return self
 
     def __reduce__(self) -> Any:
-        return self._reopen or (EmbeddedSearch, (self._index,))
+        return self._reopen or (_rebuild, (tuple(self._index.documents), self._index.params))
+
+
+def _rebuild(documents: Sequence[Any], params: Any) -> EmbeddedSearch:
+    from searchqa_services.search.engine.bm25 import BM25Index
+
+    return EmbeddedSearch(BM25Index.from_documents(documents, params))
 
 
 @lru_cache(maxsize=4)

@@ -158,7 +158,7 @@ def test_files_read_back_and_name_a_bad_line(tmp_path: Path) -> None:
     assert write_lines(path, [line, "", line]) == 3
     assert [to_json(e) for e in read_records(path)] == [to_json(from_json(line))] * 2
     write_lines(path, [line, "{"])
-    with pytest.raises(RecordError, match="e.jsonl line 2"):
+    with pytest.raises(RecordError, match=r"e\.jsonl line 2"):
         list(read_records(path))
 
 
