@@ -268,7 +268,7 @@ class SearchQAEnv(gymnasium.Env[str, str]):
         if "question_id" in options:
             return self.questions.by_id(str(options["question_id"]))
         if "index" in options:
-            return self.questions.by_index(int(options["index"]))
+            return self.questions.by_index(options["index"])
         if seed is not None:
             return self.questions.by_seed(int(seed))
         return self.questions.by_index(int(self.np_random.integers(len(self.questions))))
@@ -331,6 +331,8 @@ def _check(rules: Rules, on_search_failure: str, render_mode: str | None) -> Non
     if render_mode not in (None, "ansi"):
         raise ConfigError(f"render_mode={render_mode!r} must be None or 'ansi'")
     least = {"max_searches": 0, "max_turns": 1, "top_k": 1, "max_query_chars": 1}
+    if rules.max_observation_chars is not None:
+        least["max_observation_chars"] = rules.protocol.min_observation_chars
     for name, bound in least.items():
         value = getattr(rules, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < bound:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 from urllib.parse import parse_qsl
 
 from searchqa.errors import ConfigError
@@ -87,6 +87,8 @@ class QuestionSet:
         Raises:
             ConfigError: There is none.
         """
+        if not isinstance(index, SupportsIndex):
+            raise ConfigError(f"index must be an integer, not {index!r}")
         if not 0 <= index < len(self.questions):
             raise ConfigError(f"index {index} is not in 0..{len(self.questions) - 1}")
         return self.questions[index]

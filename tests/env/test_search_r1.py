@@ -12,7 +12,6 @@ from searchqa.protocols import PROTOCOLS, get_protocol
 from searchqa.protocols.base import Action, Answer, Invalid, Search
 from searchqa.protocols.search_r1 import (
     INVALID,
-    MIN_OBSERVATION_CHARS,
     NO_RESULTS,
     SearchR1,
     neutralise,
@@ -170,7 +169,7 @@ def test_a_passage_cannot_act() -> None:
     assert "‹answer›hacked‹/answer›" in text
 
 
-@given(st.lists(anything, max_size=4), st.none() | st.integers(MIN_OBSERVATION_CHARS, 400))
+@given(st.lists(anything, max_size=4), st.none() | st.integers(protocol.min_observation_chars, 400))
 def test_observations_keep_their_tags_and_their_limit(
     contents: list[str], limit: int | None
 ) -> None:

@@ -77,6 +77,11 @@ class ActionProtocol(Protocol):
         """Role of the text a step returns: ``continue``, ``user`` or ``tool``."""
         ...
 
+    @property
+    def min_observation_chars(self) -> int:
+        """Smallest limit that :meth:`render` can keep."""
+        ...
+
     def prompt(self, question: str) -> str:
         """The published prompt for a question."""
         ...

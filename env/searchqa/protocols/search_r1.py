@@ -35,8 +35,6 @@ OVER_BUDGET = (
 )
 NO_RESULTS = "No results found."
 _OPEN, _CLOSE = "\n\n<information>", "</information>\n\n"
-MIN_OBSERVATION_CHARS = len(_OPEN) + len(_CLOSE) + len(NO_RESULTS)
-"""Below this not even an empty result fits."""
 
 _TAG = re.compile(r"</?(?:think|search|answer|information)>")
 _END = re.compile(r"</(search|answer)>")
@@ -91,6 +89,7 @@ class SearchR1:
     name: str = "search_r1"
     stop: tuple[str, ...] = ("</search>", "</answer>")
     role: str = "continue"
+    min_observation_chars: int = len(_OPEN) + len(_CLOSE) + len(NO_RESULTS)
 
     def prompt(self, question: str) -> str:
         """The published prompt; the question gets a ``?`` where it lacks one."""
