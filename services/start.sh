@@ -12,7 +12,8 @@ if [ ! -f "$index/manifest.json" ]; then
     corpus=$data/world/corpus.jsonl
     if [ ! -f "$corpus" ]; then
       rm -rf "$data/world" "$data/world.partial"
-      searchqa world --out "$data/world.partial" --passages "${SEARCHQA_PASSAGES:-5000}"
+      searchqa world --out "$data/world.partial" \
+        ${SEARCHQA_PASSAGES:+--passages "$SEARCHQA_PASSAGES"} # unset: the environment's own world
       mv "$data/world.partial" "$data/world"
     fi
   fi

@@ -6,7 +6,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
 
 from searchqa_services.search.app import FINGERPRINT_HEADER, create_app
@@ -107,8 +106,7 @@ def test_overload_is_503_and_health_answers_meanwhile(serving):
     with serving(index, threads=2, queue_size=3, retry_after_s=7) as http:
         with ThreadPoolExecutor(5) as pool:
             waiting = [
-                pool.submit(httpx.post, f"{http.base_url}retrieve", json={"queries": ["a"]})
-                for _ in range(5)
+                pool.submit(http.post, "/retrieve", json={"queries": ["a"]}) for _ in range(5)
             ]
             for _ in range(2):
                 assert index.entered.acquire(timeout=10)

@@ -149,7 +149,8 @@ def _serve(arguments: argparse.Namespace) -> None:
     from searchqa_services.search.launch import launch
 
     names = ("index", "host", "port", "workers", "threads")
-    launch({n: v for n in names if (v := getattr(arguments, n)) is not None})
+    given = {n: v for n in names if (v := getattr(arguments, n)) is not None}
+    launch(given, lambda sentence: print(sentence, file=sys.stderr, flush=True))
 
 
 if __name__ == "__main__":

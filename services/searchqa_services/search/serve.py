@@ -18,13 +18,8 @@ _BACKLOG = 2048  # a trainer opens hundreds of pooled connections at once
 _GRACE_S = 10
 
 
-def serve(settings: Settings) -> None:
-    """Serve until interrupted.
-
-    Raises:
-        InvalidParameter: The address cannot be bound.
-    """
-    listener = listen(settings.host, settings.port)
+def serve(settings: Settings, listener: socket.socket) -> None:
+    """Serve on a bound socket until interrupted."""
     with suppress(KeyboardInterrupt):  # the status of an interrupted server is that it has ended
         if settings.workers == 1:
             uvicorn.Server(_config(settings, create_app(settings))).run(sockets=[listener])
@@ -35,7 +30,7 @@ def serve(settings: Settings) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a bound TCP socket.
+    """Return a listening TCP socket; clients that come before the server is up wait.
 
     Naming the TCP protocol matters: asyncio sets TCP_NODELAY only on sockets that do, and without
     it every answer waits for the client's delayed acknowledgement.
@@ -46,9 +41,14 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, socket.IPPROTO_TCP)
+    except OSError as error:
+        raise InvalidParameter(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name != "nt")
         listener.bind(address)
+        listener.listen(_BACKLOG)
     except OSError as error:
+        listener.close()
         raise InvalidParameter(f"cannot listen on {host}:{port}: {error.strerror}") from error
     listener.set_inheritable(True)
     return listener
