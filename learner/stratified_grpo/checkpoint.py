@@ -124,14 +124,16 @@ def save_checkpoint(
     folder = root / f"step_{state.step}"
     publish(folder, write)
     write_text(root / "latest", folder.name)
-    for old in _numbered(root)[:-keep] if keep > 0 else []:
+    for old in _numbered(root, last=state.step)[:-keep] if keep > 0 else []:
         shutil.rmtree(old)
     return folder
 
 
-def _numbered(root: Path) -> list[Path]:
+def _numbered(root: Path, last: int) -> list[Path]:
+    """Checkpoints up to step ``last``, oldest first; a killed run may have left later ones."""
     folders = [path for path in root.glob("step_*") if path.name[5:].isdigit()]
-    return sorted(folders, key=lambda path: int(path.name[5:]))
+    numbered = sorted((int(path.name[5:]), path) for path in folders)
+    return [path for number, path in numbered if number <= last]
 
 
 def latest_checkpoint(root: Path) -> Path | None:

@@ -43,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(command: Callable[[list[str]], None], args: list[str]) -> int:
+    import gymnasium
+
     from stratified_grpo.errors import LearnerError, TrainingError
 
     try:
@@ -53,12 +55,8 @@ def _run(command: Callable[[list[str]], None], args: list[str]) -> int:
         return _fail(str(error), 2)
     except KeyboardInterrupt:
         return _fail("interrupted; the same command resumes from the last checkpoint", 130)
-    except Exception as error:
-        # The environment's errors are its own classes, which this package does not import; they
-        # mark themselves as a user's mistake or an infrastructure failure by a class attribute.
-        if getattr(error, "user_message", False):
-            return _fail(str(error), 2)
-        raise
+    except gymnasium.error.Error as error:  # what cannot start is a ConfigError; this came later
+        return _fail(f"the environment failed: {error}", 1)
     return 0
 
 

@@ -8,6 +8,8 @@ and never encoded again.
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -47,7 +49,13 @@ class Codec:
         return frozenset() if eos is None else frozenset([int(eos)])
 
     def content(self, text: str) -> list[int]:
-        """Encode untrusted text: no special token is ever produced from it."""
+        """Encode untrusted text: no special token is ever produced from it.
+
+        Under a chat template this holds for every added token, such as Qwen's ``<tool_call>``,
+        which the vocabulary does not call special. Without one, added words are just words.
+        """
+        if self._control is not None and self._control.search(text):
+            return list(self._plain.encode(text, add_special_tokens=False).ids)
         return list(
             self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         )
@@ -93,16 +101,35 @@ class Codec:
         Whole tokens are kept up to the one that completes the action (in many vocabularies
         ``>`` and the newlines after it are one token); the rest leaves the row.
         """
-        if len(self.decode(ids)) <= consumed_chars:
+        text = self.decode(ids)
+        if len(text) <= consumed_chars:
             return len(ids)
+        wanted = text[:consumed_chars]  # compared as text: half a character decodes as one, too
         low, high = 0, len(ids)
         while low < high:
             middle = (low + high) // 2
-            if len(self.decode(ids[:middle])) >= consumed_chars:
+            if self.decode(ids[:middle]).startswith(wanted):
                 high = middle
             else:
                 low = middle + 1
         return low
+
+    @cached_property
+    def _control(self) -> re.Pattern[str] | None:
+        """Added tokens that are not special, where a chat template may use them."""
+        if not self.tokenizer.chat_template:
+            return None
+        added = self.tokenizer.added_tokens_decoder.values()
+        words = [re.escape(token.content) for token in added if not token.special]
+        return re.compile("|".join(words)) if words else None
+
+    @cached_property
+    def _plain(self) -> Any:
+        """The same vocabulary without any added token."""
+        from tokenizers import Tokenizer
+
+        document = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        return Tokenizer.from_str(json.dumps({**document, "added_tokens": []}))
 
     def _glue(self, role: str, *, first: bool) -> tuple[list[int], list[int]]:
         key = (role, first)

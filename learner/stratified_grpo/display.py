@@ -99,8 +99,9 @@ class Display:
 
     def _strata(self) -> Table:
         table = Table("stratum", "share", "reward", "advantage mass", box=None, padding=(0, 2))
-        names = [k.split("/")[1] for k in self._metrics if k.startswith("stratum/")]
-        for name in sorted(set(names), key=lambda text: (len(text), text)):
+        keys = [k.removeprefix("stratum/") for k in self._metrics if k.startswith("stratum/")]
+        names = {k.rpartition("/")[0] for k in keys}  # a stratum's own name may hold a slash
+        for name in sorted(names, key=lambda text: (len(text), text)):
             row = [self._metrics[f"stratum/{name}/{part}"] for part in ("share", "reward", "mass")]
             table.add_row(name, *(f"{value:.2f}" for value in row))
         return table

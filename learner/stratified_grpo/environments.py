@@ -45,9 +45,14 @@ class EnvironmentPool:
             The number of questions (``num_questions``), 0 where the environment does not say.
 
         Raises:
-            ConfigError: the environment's `info` lacks a key the learner reads.
+            ConfigError: the environment cannot start (its search is out of reach, for instance),
+                or its `info` lacks a key the learner reads.
         """
-        _, info = self.take(1)[0].reset(seed=0)
+        env = self.take(1)[0]
+        try:
+            _, info = env.reset(seed=0)
+        except gymnasium.error.Error as error:
+            raise ConfigError(f"environment {self.env_id!r} cannot start: {error}") from error
         missing = [key for key in (*REQUIRED_INFO, self.stratum) if key not in info]
         if missing:
             raise ConfigError(
@@ -64,7 +69,7 @@ class EnvironmentPool:
     def _make(self) -> gymnasium.Env[str, str]:
         try:
             return gymnasium.make(self.env_id, disable_env_checker=True, **self.kwargs)
-        except gymnasium.error.Error as error:
+        except (gymnasium.error.Error, TypeError) as error:  # TypeError: an unknown argument
             raise ConfigError(f"cannot make environment {self.env_id!r}: {error}") from error
         except ModuleNotFoundError as error:
             raise ConfigError(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from stratified_grpo.checkpoint import write_text
 from stratified_grpo.codec import Codec
 from stratified_grpo.environments import EnvironmentPool
 from stratified_grpo.errors import ConfigError
@@ -70,7 +71,7 @@ class Evaluation:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [line for line in lines if json.loads(line)["step"] < step]
         kept.append(json.dumps({"step": step, **asdict(self)}))
-        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        write_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def wilson(successes: float, trials: int) -> tuple[float, float]:
@@ -115,7 +116,8 @@ def evaluate(
     rollouts: list[Rollout] = []
     for first in range(0, total, _BATCH):
         cursors = range(first, min(first + _BATCH, total))
-        groups = collect(pool, sampler, codec, single, step=-1, cursors=cursors)
+        # the step names the random streams, and no two questions may share one
+        groups = collect(pool, sampler, codec, single, step=-1 - first, cursors=cursors)
         rollouts.extend(group.rollouts[0] for group in groups)
     valid = [rollout for rollout in rollouts if rollout.valid]
     return Evaluation(

@@ -31,7 +31,7 @@ def read_rollouts(path: Path, codec: Codec) -> Iterator[Rollout]:
         EpisodeError: a line is not an episode record; the message names file and line.
     """
     found = False
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -39,7 +39,7 @@ def read_rollouts(path: Path, codec: Codec) -> Iterator[Rollout]:
                 yield to_rollout(json.loads(line), codec)
             except json.JSONDecodeError as error:
                 raise EpisodeError(f"{path}, line {number}: not JSON ({error.msg})") from error
-            except (KeyError, TypeError, AttributeError, EpisodeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, EpisodeError) as error:
                 reason = f"no key {error}" if isinstance(error, KeyError) else str(error)
                 raise EpisodeError(
                     f"{path}, line {number}: not an episode record of schema {SCHEMA} ({reason})"
@@ -51,13 +51,15 @@ def read_rollouts(path: Path, codec: Codec) -> Iterator[Rollout]:
 
 def read_texts(path: Path) -> Iterator[str]:
     """The text of every segment of a JSON-lines file of episode records."""
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
             try:
-                segments = json.loads(line)["segments"]
+                text = "".join(segment["text"] for segment in json.loads(line)["segments"])
             except (ValueError, KeyError, TypeError) as error:
                 raise EpisodeError(f"{path}, line {number}: not an episode record") from error
-            yield "".join(segment["text"] for segment in segments)
+            yield text
 
 
 def to_rollout(record: Mapping[str, Any], codec: Codec) -> Rollout:
@@ -95,13 +97,12 @@ def to_rollout(record: Mapping[str, Any], codec: Codec) -> Rollout:
 
 def _sampled(tokens: TokenRow, segment: Mapping[str, Any], codec: Codec) -> bool:
     """Append a model segment; False when it had to be tokenised here."""
-    ids, logprobs = segment.get("token_ids") or (), segment.get("logprobs") or ()
-    if ids and segment.get("tokenizer_hash") == codec.fingerprint:
-        if logprobs:
-            tokens.sampled(ids, logprobs, [int(segment.get("version", -1))] * len(ids))
-            return True
-    else:
+    ids, logprobs = segment.get("token_ids"), segment.get("logprobs")
+    if ids is None or segment.get("tokenizer_hash") != codec.fingerprint:
         ids = codec.content(segment["text"])
+    elif logprobs or not ids:
+        tokens.sampled(ids, logprobs or (), [int(segment.get("version", -1))] * len(ids))
+        return True
     tokens.sampled(ids, [0.0] * len(ids), [-1] * len(ids))
     return False
 

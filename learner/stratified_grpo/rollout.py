@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -55,8 +55,10 @@ class _Live:
         self.tokens = TokenRow()
         self.turn = 0
         self.spans: list[tuple[int, int]] = []
+        self.total = 0.0
         self.reward: float | None = None
         self.status = ""
+        self.cut = False
         self.info: dict[str, Any] = {}
 
     @property
@@ -73,8 +75,7 @@ class _Live:
         """The next turn, or None when the token budget leaves no room for one."""
         room = settings.max_episode_tokens - len(self.tokens)
         if room < 1:
-            self.status = "length"
-            self.reward = 0.0
+            self._out_of_room()
             return None
         return Request(
             row=self.index,
@@ -85,10 +86,11 @@ class _Live:
             key=(*self.key, self.turn),
         )
 
-    def advance(self, completion: Completion, codec: Codec) -> None:
+    def advance(self, completion: Completion, codec: Codec, settings: RolloutSettings) -> None:
         """Step the environment with the sampled text and append what counts."""
         observation, reward, terminated, truncated, self.info = self.env.step(completion.text)
         self.turn += 1
+        self.total += float(reward)
         kept = codec.tokens_for(completion.ids, self.info["consumed_chars"])
         start = len(self.tokens)
         try:
@@ -101,10 +103,23 @@ class _Live:
         self.spans.append((start, len(self.tokens)))
         if terminated or truncated:
             self.status = str(self.info["status"])
-            self.reward = float(reward)
+            self.reward = self.total
+            return
+        role = str(self.info["role"])
+        added = codec.observation(observation, role, completion.ids[:kept])
+        if len(self.tokens) + len(added) > settings.max_episode_tokens:
+            self.cut = bool(added)
+            self._out_of_room()
         else:
-            role = str(self.info["role"])
-            self.tokens.context(codec.observation(observation, role, completion.ids[:kept]))
+            self.tokens.context(added)
+
+    def _out_of_room(self) -> None:
+        """End the episode here; an environment that can be told so writes its record."""
+        self.status = "length"
+        self.reward = 0.0
+        abandon = getattr(self.env.unwrapped, "abandon", None)
+        if abandon is not None:
+            self.info = dict(abandon())
 
 
 def collect(
@@ -143,7 +158,7 @@ def collect(
         running = [(episode, request) for episode, request in asked if request is not None]
         completions = sampler.generate([request for _, request in running])
         for (episode, _), completion in zip(running, completions, strict=True):
-            episode.advance(completion, codec)
+            episode.advance(completion, codec, settings)
         live = [episode for episode in live if not episode.done]
     sampler.end()
     return [
@@ -161,7 +176,7 @@ def collect(
 
 def _finish(episode: _Live, group: str, stratum: str, codec: Codec) -> Rollout:
     info = episode.info
-    return Rollout(
+    rollout = Rollout(
         tokens=episode.tokens,
         group=group,
         stratum=str(info[stratum]),
@@ -169,21 +184,26 @@ def _finish(episode: _Live, group: str, stratum: str, codec: Codec) -> Rollout:
         valid=bool(info["valid"]) and episode.status != "nonfinite_logprob",
         status=episode.status,
         metrics=numeric_metrics(info),
-        record=_annotate(episode, group, codec),
     )
+    return replace(rollout, record=_annotate(rollout, episode, codec))
 
 
-def _annotate(episode: _Live, group: str, codec: Codec) -> str:
-    """The environment's record with ids, log-probabilities and version in model segments."""
+def _annotate(rollout: Rollout, episode: _Live, codec: Codec) -> str:
+    """The environment's record as it is trained on, with token ids in its model segments.
+
+    Empty without a record, and for a turn that has no usable log-probabilities.
+    """
     text = episode.info.get("record", "")
-    if not text:
+    if not text or episode.status == "nonfinite_logprob":
         return ""
     record = json.loads(text)
+    if episode.cut:  # the observation that did not fit was never shown to the policy
+        record["segments"].pop()
     segments = [segment for segment in record["segments"] if segment["source"] == "model"]
     for segment, (start, end) in zip(segments, episode.spans, strict=True):
         segment["token_ids"] = episode.tokens.ids[start:end]
         segment["logprobs"] = episode.tokens.logprobs[start:end]
         segment["version"] = max(episode.tokens.versions[start:end], default=-1)
         segment["tokenizer_hash"] = codec.fingerprint
-    record["group"] = group
+    record.update(group=rollout.group, stratum=rollout.stratum, reward=rollout.reward)
     return json.dumps(record, ensure_ascii=False)

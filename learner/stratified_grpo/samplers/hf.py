@@ -197,8 +197,10 @@ class HFSampler:
         greedy = temperatures[:, 0] == 0
         scaled = logits / torch.where(temperatures == 0, 1.0, temperatures)
         logprobs = torch.log_softmax(scaled, dim=-1)
-        uniforms = torch.tensor(
-            [turn.uniforms[len(turn.ids)] for turn in live], device=logits.device
+        uniforms = torch.tensor(  # float32 would round the largest ones up to 1
+            [turn.uniforms[len(turn.ids)] for turn in live],
+            dtype=torch.float64,
+            device=logits.device,
         )
         tokens = torch.where(greedy, logits.argmax(-1), _invert(logprobs, uniforms))
         chosen = logprobs.gather(-1, tokens[:, None])[:, 0]
@@ -242,7 +244,8 @@ def _common_prefix(known: Sequence[int], ids: Sequence[int]) -> int:
 def _invert(logprobs: Tensor, uniforms: Tensor) -> Tensor:
     """Inverse-CDF sampling, [b, v] log-probabilities and [b] uniforms in [0, 1) -> [b] tokens.
 
-    The sum is float64 and scaled to its own total, so no token of probability zero is drawn.
+    The sum is float64 and scaled to its own total, so no token of probability zero is drawn as long
+    as the uniforms are float64 too.
     """
     cumulative = logprobs.double().exp().cumsum(-1)
     targets = uniforms.double()[:, None] * cumulative[:, -1:]
