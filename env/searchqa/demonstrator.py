@@ -24,6 +24,8 @@ UNKNOWN = "unknown"
 
 _DOCUMENT = re.compile(r'Doc \d+\(Title: "?(.*?)"?\) (.*?)(?:</information>)?$', re.MULTILINE)
 
+_HOP = frozenset({"entity", "relation", "answer"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clumsiness:
@@ -215,8 +217,9 @@ class Demonstrator:
 
 def _chain(question: Question) -> Sequence[Mapping[str, str]]:
     chain: Sequence[Mapping[str, str]] = question.metadata.get("chain", ())
-    if not chain:
-        raise ConfigError(
-            f"Question {question.id} has no chain; demonstrations need questions of the demo world"
-        )
-    return chain
+    if chain and all(isinstance(hop, Mapping) and hop.keys() >= _HOP for hop in chain):
+        return chain
+    raise ConfigError(
+        f"Question {question.id} has no chain of hops with {', '.join(sorted(_HOP))}; "
+        "demonstrations need questions of the demo world"
+    )

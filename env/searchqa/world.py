@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, overload
 
 from searchqa.errors import ConfigError
 from searchqa.types import Passage, Question
-from searchqa.world_facts import Layout, WorldConfig, prior_of
+from searchqa.world_facts import SPLITS, Layout, WorldConfig, prior_of
 from searchqa.world_passages import PHRASINGS
 from searchqa.world_paths import MAX_HOPS, TYPES, Path
-from searchqa.world_questions import SPLITS, QuestionMaker
+from searchqa.world_questions import QuestionMaker
 from searchqa.world_wordings import COMPARISONS, DEMO_RELATIONS, RELATIONS
 
 __all__ = ["DEMO_RELATIONS", "SPLITS", "World", "WorldConfig", "export"]
@@ -113,7 +113,7 @@ class World:
             types=None if types is None else frozenset(types),
             relations=None if relations is None else frozenset(relations),
         )
-        maker = QuestionMaker(self._layout, self.config.seed)
+        maker = _maker(self.config)
         return tuple(islice(maker.walk(split, wanted), limit))
 
     def prior(self, relation: str) -> Mapping[str, float]:
@@ -218,6 +218,12 @@ def _write(path: FilePath, rows: Iterable[Mapping[str, Any]]) -> int:
     finally:
         partial_path.unlink(missing_ok=True)
     return count
+
+
+@lru_cache(maxsize=2)
+def _maker(config: WorldConfig) -> QuestionMaker:
+    """Shared, so that the three splits of a world look its facts up once."""
+    return QuestionMaker(Layout(config), config.seed)
 
 
 def _wanted(

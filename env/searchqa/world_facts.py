@@ -39,6 +39,9 @@ KINDS = (
     "person",
 )
 WORKS = KINDS[5:9]
+SPLITS = ("train", "validation", "test")
+_DEAL = (*["train"] * 8, "validation", "test")
+_BLOCK = len(_DEAL)
 MIN_PASSAGES = 500
 MAX_PASSAGES = 1 << 31
 
@@ -188,6 +191,25 @@ class Layout:
     def hashed(self, purpose: str, number: int) -> int:
         """A uniform 64-bit word for one of the world's declared purposes."""
         return mix(self._keys[purpose], number)
+
+    def split_of(self, kind: str, number: int) -> str:
+        """The only split whose questions name this entity.
+
+        Of every ten neighbours, in an order turned by hash, eight are for training and one each
+        for validation and test.
+        """
+        return _DEAL[(number + self._turn(kind, number // _BLOCK)) % _BLOCK]
+
+    def member(self, kind: str, split: str, draw: int) -> int | None:
+        """A random entity of ``kind`` in ``split`` from a 64-bit draw; now and then None."""
+        size = self.sizes[kind]
+        draw, block = divmod(draw, -(-size // _BLOCK))
+        role = _DEAL.index(split) + draw % _DEAL.count(split)
+        number = block * _BLOCK + (role - self._turn(kind, block)) % _BLOCK
+        return self.starts[kind] + number if number < size else None
+
+    def _turn(self, kind: str, block: int) -> int:
+        return mix(self._keys["split"], self.starts[kind] + block) % _BLOCK
 
     def facts(self, entity: int) -> Facts:
         """All facts of an entity, by relation name; O(1)."""

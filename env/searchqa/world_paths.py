@@ -113,4 +113,6 @@ def menu(kind: str) -> tuple[Group, ...]:
         Group("four", chains(kind, 4), 1),
         Group("comparison", comparisons(kind), 1),
     )
-    return tuple(group for group in groups if group.paths)
+    # Longer chains start from works; from people, half the world, they would crowd out the rest.
+    skipped = {"three", "four"} if kind == "person" else set()
+    return tuple(group for group in groups if group.paths and group.name not in skipped)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from searchqa.types import Question
 from searchqa.world_facts import KINDS, Layout
@@ -19,15 +18,13 @@ from searchqa.world_paths import Path, menu
 from searchqa.world_random import Permutation, derive_key, mix
 from searchqa.world_wordings import Comparison, chain_text, comparison_text, noun_phrase
 
-SPLITS = ("train", "validation", "test")
 Hops: TypeAlias = "list[dict[str, str]]"
 """The lookups of a question, in order."""
 _TRIES = 64
-_CACHED = 1 << 16
+_CACHED = 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A question that may be asked, if the world has its facts."""
 
     number: int
@@ -44,8 +41,6 @@ class QuestionMaker:
         self._layout = layout
         self._facts = lru_cache(maxsize=_CACHED)(layout.facts)
         self._title = lru_cache(maxsize=_CACHED)(layout.title)
-        self.split_of = lru_cache(maxsize=_CACHED)(self._split)
-        """The only split whose questions name an entity: train 80, the others 10 in a hundred."""
         purposes = ["order", "words", "partner", "coin"]
         purposes += [f"{kind}/{group.name}" for kind in KINDS for group in menu(kind)]
         self._keys = {name: derive_key(seed, f"questions/{name}") for name in purposes}
@@ -74,17 +69,13 @@ class QuestionMaker:
             kind, places = KINDS[block], self._places[block]
             member, place = divmod(number - self._starts[block], len(places))
             entity = self._layout.starts[kind] + member
-            if not hopeful[block][place] or self.split_of(entity) != split:
+            if not hopeful[block][place] or self._layout.split_of(kind, member) != split:
                 continue
             group, turn = places[place]
             start = mix(self._keys[f"{kind}/{group.name}"], member)
             chosen = (start + turn) % len(group.paths)
             if verdicts[block][place][chosen]:
                 yield _Candidate(number, entity, group.paths[chosen])
-
-    def _split(self, entity: int) -> str:
-        draw = self._layout.hashed("split", entity) % 10
-        return SPLITS[max(0, draw - 7)]
 
     def _chain(self, candidate: _Candidate) -> tuple[str, str, Hops] | None:
         hops = self._follow(candidate.entity, candidate.path.relations)
@@ -136,15 +127,12 @@ class QuestionMaker:
         if mine is None:
             return None
         agree = may_agree and bool(mix(self._keys["coin"], candidate.number) & 1)
-        kind, _ = self._layout.locate(entity)
-        first, size = self._layout.starts[kind], self._layout.sizes[kind]
-        split = self.split_of(entity)
+        kind, number = self._layout.locate(entity)
+        split = self._layout.split_of(kind, number)
         for attempt in range(_TRIES):
             draw = mix(self._keys["partner"], candidate.number * _TRIES + attempt)
-            other = first + draw % size
-            if self.split_of(other) != split:
-                continue
-            theirs = self._follow(other, relations)
+            other = self._layout.member(kind, split, draw)
+            theirs = self._follow(other, relations) if other is not None else None
             if theirs is None or mine[-1]["passage_id"] == theirs[-1]["passage_id"]:
                 continue
             if agree == (mine[-1]["answer"] == theirs[-1]["answer"]):

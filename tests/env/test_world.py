@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchqa.errors import ConfigError
+from searchqa.question_file import read_questions
 from searchqa.types import Passage
 from searchqa.world import DEMO_RELATIONS, SPLITS, World, WorldConfig, export
 from searchqa.world_facts import KINDS, WORKS, Layout
@@ -27,7 +28,7 @@ from searchqa.world_wordings import RELATIONS
 SMALL = WorldConfig(passages=1000, seed=3)
 # Of export(World(SMALL), limit=300). A change here changes everyone's demo world: say so in the
 # changelog, and make the shipped demo policy and its numbers anew.
-DIGEST = "0e29729e220420bd24ee769008e57bf8af0c140c91133d46d81e83fe4c580cc6"
+DIGEST = "5f9cbc94a2cdd9ae34a680ae02ea4877927987557f9959aefc4f08a48f667105"
 
 
 def digest(folder: Path) -> str:
@@ -221,16 +222,8 @@ def test_export_writes_what_the_world_holds(tmp_path: Path):
     )
     assert all(r["contents"] == f'"{r["title"]}"\n{r["text"]}' for r in rows)
     for split in SPLITS:
-        lines = (out / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
-        for line, question in zip(lines, world.questions(split, limit=20), strict=True):
-            row = json.loads(line)
-            assert row["id"] == question.id
-            assert row["question"] == question.text
-            assert tuple(row["golden_answers"]) == question.golden_answers
-            assert row["metadata"]["hops"] == question.hops
-            assert row["metadata"]["type"] == question.type
-            assert tuple(row["metadata"]["supporting"]) == question.supporting
-            assert row["metadata"]["chain"] == question.metadata["chain"]
+        read = read_questions(out / f"{split}.jsonl")
+        assert tuple(read) == world.questions(split, limit=20)
 
 
 class BrokenWorld(World):
