@@ -267,11 +267,6 @@ DEMO_RELATIONS = frozenset(
 """Relations of the demo's two-hop questions: four that lead to a person, four facts of persons."""
 
 
-def wordings(name: str) -> tuple[str, ...]:
-    """The ways the relation ``name`` is asked for when it is the last hop."""
-    return RELATIONS[name].ask
-
-
 def chain_text(title: str, relations: tuple[str, ...], choice: int) -> str:
     """The question along ``relations`` from ``title``; ``choice`` picks among all wordings."""
     *inner, last = relations
