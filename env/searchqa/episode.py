@@ -238,7 +238,7 @@ class EpisodeMachine:
             reason=action.reason if isinstance(action, Invalid) else "",
             consumed_chars=action.consumed,
             dropped_chars=len(text) - action.consumed,
-            fabricated=self.rules.protocol.fabricated(counted),
+            fabricated=self.rules.protocol.fabricated(text),
         )
         self.turns.append(turn)
         self.segments.append(Segment(source="model", text=counted))

@@ -67,6 +67,8 @@ def _padded(text: str) -> str:
 def contains_answer(contents: str, golden_answers: Sequence[str]) -> bool:
     """Whether a passage holds a golden answer as a run of whole normalised words.
 
+    It says little about answers such as yes and no, which occur anywhere or nowhere.
+
     Args:
         contents: Title and body of a passage.
         golden_answers: Accepted answers; those that normalise to nothing are never found.

@@ -137,7 +137,7 @@ class Turn:
     dropped_chars: int = 0
     """Length of what followed and was thrown away."""
     fabricated: bool = False
-    """The agent wrote an observation of its own into the part that counted."""
+    """The agent wrote an observation of its own, in the part that counted or after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from searchqa.env import SearchQAEnv
 from searchqa.errors import ConfigError, EpisodeError, SearchProtocolError, SearchUnavailable
 from searchqa.record import from_json
 from searchqa.scoring import em
@@ -172,6 +173,35 @@ def test_what_cannot_work_is_refused_at_construction(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         make_env(**kwargs)
+
+
+def test_an_unknown_render_mode_is_refused() -> None:
+    with pytest.raises(ConfigError, match="render_mode='human' must be None or 'ansi'"):
+        SearchQAEnv(**DEMO, render_mode="human")
+
+
+@pytest.mark.parametrize("examples", [0, 1, 3])
+def test_answers_in_the_prompt_neither_help_nor_harm(make_env: Make, examples: int) -> None:
+    env = make_env(prompt="<answer> Paris </answer>" * examples + "{question}")
+    env.reset(options={"question_id": "q0"})
+    assert env.step("<answer>Paris</answer>")[1] == 1.0
+    env.reset(options={"question_id": "q0"})
+    assert [env.step("Paris")[1] for _ in range(5)] == [0.0] * 5
+
+
+def test_siblings_in_any_order_see_what_they_see_alone(make_env: Make) -> None:
+    actions = ("<search>dune</search>", "hm", "<search>france</search>", "<answer>x</answer>")
+
+    def start() -> gymnasium.Env[str, str]:
+        env = make_env()
+        env.reset(seed=1)
+        return env
+
+    env = start()
+    alone = [env.step(action) for action in actions]
+    siblings = [start() for _ in range(8)]
+    for action, expected in zip(actions, alone, strict=True):
+        assert all(sibling.step(action) == expected for sibling in siblings[::-1])
 
 
 def test_an_error_of_ours_is_a_gymnasium_error(make_env: Make) -> None:

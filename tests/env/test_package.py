@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import gymnasium
+import pytest
 
 import searchqa
 from searchqa.env import SearchQAEnv
@@ -81,3 +82,11 @@ def test_every_argument_and_every_info_key_is_specified() -> None:
     env = gymnasium.make("SearchQA-v0", questions="demo:train?passages=1000")
     for key in env.reset(seed=0)[1]:
         assert f"``{key}``" in information or key.startswith("reward_"), key
+
+
+README = Path(__file__).parents[2] / "env" / "README.md"
+
+
+@pytest.mark.parametrize("block", README.read_text().split("```python\n")[1:])
+def test_the_readme_runs(block: str, tmp_path: Path) -> None:
+    run(block.split("```")[0], tmp_path)
