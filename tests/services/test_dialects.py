@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchqa_services.search.dialects import JSON, choose
@@ -106,6 +106,7 @@ json_values = st.recursive(
 keys = st.sampled_from(["queries", "query", "topk", "top_k", "k", "return_scores", "other"])
 
 
+@settings(deadline=None)
 @given(
     st.binary(max_size=80)
     | st.dictionaries(keys, json_values).map(lambda d: json.dumps(d).encode())

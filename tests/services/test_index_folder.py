@@ -118,6 +118,13 @@ def test_files_that_changed_are_named(folder):
         BM25Index.load(folder)
 
 
+@pytest.mark.parametrize("name", ["vocabulary.json", "starts.npy", "offsets.npy"])
+def test_a_file_of_the_right_size_and_the_wrong_form_is_refused(folder, name):
+    (folder / name).write_bytes(b"\x80" * (folder / name).stat().st_size)
+    with pytest.raises(IndexMismatch, match="is damaged"):
+        BM25Index.load(folder)
+
+
 def test_an_index_finds_its_own_titles(folder):
     report = verify_index(folder)
     assert (report.documents, report.sampled) == (300, 50)

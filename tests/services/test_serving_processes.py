@@ -15,7 +15,10 @@ import httpx
 import pytest
 import yaml
 
+from searchqa_services.search.app import create_app
 from searchqa_services.search.engine.bm25 import BM25Index
+from searchqa_services.search.serve import listen, server_config
+from searchqa_services.search.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -162,8 +165,14 @@ def test_start_serves_a_corpus_of_ones_own(compose, write_jsonl, tmp_path):
         assert wait_ready(address)["size"] == 1
 
 
-def test_the_listener_speaks_tcp_by_name():
-    from searchqa_services.search.serve import listen
+def test_pooled_connections_outlive_the_clients_patience():
+    config = server_config(Settings(), create_app(Settings()))
+    assert config.timeout_keep_alive >= 75
+    assert config.backlog >= 2048
+    assert config.access_log is False
+    assert Settings().threads + Settings().queue_size >= 512
 
+
+def test_the_listener_speaks_tcp_by_name():
     with listen("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP

@@ -22,10 +22,10 @@ def serve(settings: Settings, listener: socket.socket) -> None:
     """Serve on a bound socket until interrupted."""
     with suppress(KeyboardInterrupt):  # the status of an interrupted server is that it has ended
         if settings.workers == 1:
-            uvicorn.Server(_config(settings, create_app(settings))).run(sockets=[listener])
+            uvicorn.Server(server_config(settings, create_app(settings))).run(sockets=[listener])
         else:
             _export(settings)
-            config = _config(settings, "searchqa_services.search.app:create_app")
+            config = server_config(settings, "searchqa_services.search.app:create_app")
             Multiprocess(config, sockets=[listener]).run()
 
 
@@ -54,7 +54,8 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _config(settings: Settings, app: FastAPI | str) -> uvicorn.Config:
+def server_config(settings: Settings, app: FastAPI | str) -> uvicorn.Config:
+    """Return the uvicorn configuration for an application or the name of its factory."""
     return uvicorn.Config(
         app,
         factory=isinstance(app, str),

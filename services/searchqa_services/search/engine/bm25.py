@@ -25,7 +25,7 @@ from searchqa_services.search.engine.documents import (
     clean,
     corpus_digest,
 )
-from searchqa_services.search.engine.errors import InvalidParameter
+from searchqa_services.search.engine.errors import IndexMismatch, InvalidParameter
 from searchqa_services.search.engine.fingerprint import (
     MANIFEST_FILE,
     Manifest,
@@ -99,14 +99,18 @@ class BM25Index:
         folder = Path(path)
         manifest = read_manifest(folder)
         check_files(folder, manifest)
-        words: list[str] = json.loads((folder / VOCABULARY_FILE).read_bytes())
-        postings = Postings(
-            starts=_mapped(folder / STARTS_FILE),
-            documents=_mapped(folder / POSTINGS_FILE),
-            scores=_mapped(folder / SCORES_FILE),
-        )
+        try:  # the status is a damaged index: a file has its size but not its form
+            words: list[str] = json.loads((folder / VOCABULARY_FILE).read_bytes())
+            postings = Postings(
+                starts=_mapped(folder / STARTS_FILE),
+                documents=_mapped(folder / POSTINGS_FILE),
+                scores=_mapped(folder / SCORES_FILE),
+            )
+            documents = DiskDocuments(folder)
+        except ValueError as error:
+            raise IndexMismatch(f"index {folder} is damaged ({error}); rebuild it") from error
         vocabulary = {word: number for number, word in enumerate(words)}
-        return cls(manifest, DiskDocuments(folder), vocabulary, postings)
+        return cls(manifest, documents, vocabulary, postings)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the index folder that ``load`` reads, all of it or nothing.
