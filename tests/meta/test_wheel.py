@@ -39,7 +39,7 @@ def run(*command, **options):
         text=True,
         timeout=500,
         check=False,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_"))},
+        env={k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV"))},
         **options,
     )
 
