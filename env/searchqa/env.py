@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 
 from searchqa.episode import EpisodeMachine, Rules
-from searchqa.errors import ConfigError, EpisodeError, SearchQAError, SearchUnavailable
+from searchqa.errors import ConfigError, EpisodeError, SearchUnavailable
 from searchqa.protocols import get_protocol
 from searchqa.protocols.base import ActionProtocol
 from searchqa.questions import open_questions
@@ -64,9 +64,9 @@ class SearchQAEnv(gymnasium.Env[str, str]):
     turns passed without an answer (``turn_limit``), or a search failed and
     ``on_search_failure="void"`` (``error_search``, reward 0.0, ``valid`` False). Never both.
     Every reply is a turn, invalid ones too. On the last turn only an answer counts; a search
-    in it is not carried out. With the default ``max_turns = max_searches + 1`` an agent can thus
-    use its whole search budget and answer. A search beyond ``max_searches`` is answered with a
-    sentence that says so. When the search fails and ``on_search_failure="raise"``, ``step``
+    in it is not carried out and is over budget. With the default ``max_turns`` an agent can
+    thus use its whole search budget and answer. A search beyond ``max_searches`` is answered with
+    a sentence that says so. When the search fails and ``on_search_failure="raise"``, ``step``
     raises :class:`SearchUnavailable` and the episode stands as it did before the step: the same
     action may be tried again. ``abandon()`` ends an episode from outside (``external``); after a
     truncation by a wrapper such as ``TimeLimit`` the status still reads ``running``.
@@ -277,9 +277,9 @@ class SearchQAEnv(gymnasium.Env[str, str]):
         if not queries:
             return machine.observe()
         began = time.perf_counter()
-        try:  # the status is a voided episode, where the user asked for that
+        try:  # the status is a voided episode, or the one before the step
             results = self.search.search(queries, self.rules.top_k)
-        except SearchQAError as error:
+        except BaseException as error:
             if self.on_search_failure == "raise" or not isinstance(error, SearchUnavailable):
                 machine.retract()
                 raise

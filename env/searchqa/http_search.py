@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _PLACEHOLDER = re.compile(
-    r"[<>{}$\s]|^(your|my)[-_.]|placeholder|search[-_]url|change-?me|^example\.(com|org|net)$"
+    r"[<>{}$\s]|^your[-_.]|placeholder|search[-_]url|change-?me|^example\.(com|org|net)$"
 )
 _READY_S = 10.0
 """Longest wait for a service to come up, in seconds."""
+_LONGEST_BACKOFF_S = 2.0
+_LEAST_S = 0.05
+"""With less than this left no further attempt is worth it, in seconds."""
 _FINGERPRINT = "X-Index-Fingerprint"
 _OPENING = threading.Lock()
 _PROBE = "Who was the first president?"
@@ -80,7 +83,9 @@ class HttpSearch:
     def check_ready(self) -> None:
         """Wait until the service is ready, at most ten seconds or the timeout; then one search.
 
-        A service without ``/ready`` is judged by the search alone. Once ready, never asked again.
+        A service that answers but is still loading gets all of that time, one that cannot be
+        reached only the usual retries. A service without ``/ready`` is judged by the search
+        alone. Once ready, never asked again.
 
         Raises:
             SearchUnavailable: It is not, or not yet.
@@ -91,7 +96,7 @@ class HttpSearch:
         deadline = time.monotonic() + min(self.timeout_s, _READY_S)
         base = self.url.removesuffix("/retrieve")
         with suppress(SearchProtocolError):  # no such path: the search below decides
-            self._call("GET", f"{base}/ready", None, deadline)
+            self._call("GET", f"{base}/ready", None, deadline, patient=True)
         body = {"queries": [_PROBE], "topk": 1, "return_scores": True}
         read_reply(self._call("POST", self.url, body, deadline), 1, 1, self.url)
         self._ready = True
@@ -119,27 +124,35 @@ class HttpSearch:
                 weakref.finalize(self, self._client.close)
             return self._client
 
-    def _call(self, method: str, url: str, body: Any, deadline: float) -> Any:
-        """Send until it works, it cannot work, or the deadline or the retries run out."""
+    def _call(
+        self, method: str, url: str, body: Any, deadline: float, *, patient: bool = False
+    ) -> Any:
+        """Send until it works, it cannot work, or the deadline or the retries run out.
+
+        With ``patient`` an answer of 503 does not count as a retry.
+        """
         began, jitter = time.monotonic(), random.Random()
-        for attempt in range(self.max_retries + 1):
-            # Half of what is left, so that a hung attempt leaves time for another.
-            share = 1.0 if attempt == self.max_retries else 0.5
-            left = max(deadline - time.monotonic(), 0.001) * share
-            status, reply, wait = self._attempt(method, url, body, left)
+        attempts, left = 0, self.max_retries
+        while True:
+            # Half of what remains, so that a hung attempt leaves time for another.
+            share = 0.5 if left else 1.0
+            seconds = max(deadline - time.monotonic(), 0.001) * share
+            status, reply, wait = self._attempt(method, url, body, seconds)
             if status == 200:
                 return reply
             if isinstance(status, int) and status not in _RETRIED:
                 raise self._refused(status, reply, url)
-            pause = max(wait, jitter.uniform(0.0, self.backoff_s * 2**attempt))
-            if attempt == self.max_retries or time.monotonic() + pause >= deadline:
-                break
+            ceiling = min(self.backoff_s * 2**attempts, _LONGEST_BACKOFF_S)
+            pause = max(wait, jitter.uniform(0.0, ceiling))
+            attempts += 1
+            if not left or time.monotonic() + pause + _LEAST_S > deadline:
+                raise SearchUnavailable(
+                    f"the search service at {url} did not answer ({attempts} attempts in "
+                    f"{time.monotonic() - began:.1f} s, the last: {status}); start it or correct "
+                    "the URL"
+                )
+            left -= not (patient and status == 503)
             time.sleep(pause)
-        seconds = time.monotonic() - began
-        raise SearchUnavailable(
-            f"the search service at {url} did not answer ({attempt + 1} attempts in "
-            f"{seconds:.1f} s, the last: {status}); start it or correct the URL"
-        )
 
     def _attempt(
         self, method: str, url: str, body: Any, seconds: float

@@ -48,7 +48,11 @@ class Question:
     supporting: tuple[str, ...] = ()
     """Ids of the passages that hold the chained facts, in order; empty where unknown."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever else the data set says; JSON-able."""
+    """Whatever else the data set says; JSON-able, never changed."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Question:
+        """A copy is the question itself: ``gymnasium.make`` deep-copies lists of thousands."""
+        return self
 
 
 class Status(StrEnum):

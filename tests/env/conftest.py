@@ -42,7 +42,7 @@ class ScriptedSearch:
 
     fingerprint = "scripted"
 
-    def __init__(self, *replies: Sequence[SearchHit] | Exception) -> None:
+    def __init__(self, *replies: Sequence[SearchHit] | BaseException) -> None:
         self.replies = list(replies)
         self.asked: list[str] = []
         self.probes = 0
@@ -53,7 +53,7 @@ class ScriptedSearch:
 
     def _one(self, top_k: int) -> list[SearchHit]:
         reply = self.replies.pop(0) if self.replies else []
-        if isinstance(reply, Exception):
+        if isinstance(reply, BaseException):
             raise reply
         return list(reply)[:top_k]
 

@@ -247,6 +247,15 @@ def test_a_dead_search_is_raised_and_the_step_may_be_repeated(
     assert env.step("<answer>Paris</answer>")[1] == 1.0
 
 
+def test_any_failure_of_ones_own_search_leaves_the_episode(make_env: Make, scripted: type) -> None:
+    env = make_env(search=scripted(KeyboardInterrupt(), RuntimeError()), on_search_failure="void")
+    env.reset(seed=0)
+    for error in (KeyboardInterrupt, RuntimeError):
+        with pytest.raises(error):
+            env.step("<search>a</search>")
+    assert env.step("<search>a</search>")[-1]["structure"] == "S1e"
+
+
 def test_a_dead_search_can_void_the_episode(make_env: Make, scripted: type) -> None:
     env = make_env(search=scripted(SearchUnavailable("timed out")), on_search_failure="void")
     env.reset(seed=0)
