@@ -58,26 +58,46 @@ def load_policy(
         chat: see `Codec`.
 
     Raises:
-        ConfigError: there is no such model or it is not a causal language model.
+        ConfigError: there is no such model, it is not a causal language model, or its device or
+            parameter type does not exist here.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    place, kind = _device(device), _dtype(dtype)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path))
         model: Any = AutoModelForCausalLM.from_pretrained(
-            str(path), dtype=getattr(torch, dtype), use_safetensors=True
+            str(path), dtype=kind, use_safetensors=True
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ConfigError(
             f"cannot load a model and tokenizer from {str(path)!r} ({first_line}); give a folder "
             "with config.json, model.safetensors and tokenizer.json, or a reachable hub name"
         ) from error
-    model.to(device)
+    model.to(place)
     model.eval()  # no dropout: ratios must compare the same function
-    policy = Policy(model=model, codec=Codec(tokenizer, chat=chat), device=torch.device(device))
+    policy = Policy(model=model, codec=Codec(tokenizer, chat=chat), device=place)
     _check_head(policy)
     return policy
+
+
+def _device(name: str) -> torch.device:
+    try:
+        place = torch.device(name)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:  # an assertion where CUDA is not built in
+        first_line = str(error).splitlines()[0]
+        raise ConfigError(f"device {name!r} cannot be used here ({first_line}); try cpu") from error
+    return place
+
+
+def _dtype(name: str) -> torch.dtype:
+    kind = getattr(torch, name, None)
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        raise ConfigError(f"dtype must be a torch type such as float32 or bfloat16, got {name!r}")
+    return kind
 
 
 @torch.no_grad()
