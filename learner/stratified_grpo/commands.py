@@ -170,7 +170,6 @@ def sft(args: list[str]) -> None:
     from stratified_grpo.sft import SftConfig, imitate
 
     config = _parse(SftConfig, args, "sft")
-    from stratified_grpo.checkpoint import save_policy
     from stratified_grpo.policy import load_policy
     from stratified_grpo.trainer import set_threads
 
@@ -185,7 +184,6 @@ def sft(args: list[str]) -> None:
             console.print(f"step {step} of {config.steps}: loss {loss:.4f}", highlight=False)
 
     imitate(policy, config, report)
-    save_policy(policy, config.out)
     console.print(f"wrote {config.out}")
 
 

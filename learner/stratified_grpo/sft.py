@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stratified_grpo.checkpoint import save_policy
 from stratified_grpo.errors import ConfigError
 from stratified_grpo.optimizer import Optimizer, OptimizerSettings
 from stratified_grpo.packing import micro_batches
@@ -40,6 +41,8 @@ class SftConfig:
     """Steps of linear warm-up."""
     weight_decay: float = 0.1
     """AdamW weight decay on matrices."""
+    save_every: int = 0
+    """Write the model to ``out`` every so many steps too; 0: only at the end."""
     min_reward: float = -math.inf
     """Episodes with a lower reward are left out."""
     micro_batch_tokens: int = 8192
@@ -55,7 +58,7 @@ class SftConfig:
 def imitate(
     policy: Policy, config: SftConfig, report: Callable[[int, float], None] = lambda *_: None
 ) -> float:
-    """Train on the episodes of a file; the policy is changed in place.
+    """Train on the episodes of a file, change the policy in place and write it to ``out``.
 
     Args:
         policy: the model to train.
@@ -97,6 +100,8 @@ def imitate(
         batch = [rows[next(order)] for _ in range(config.batch)]
         losses.append(_step(policy, optimizer, batch, config.micro_batch_tokens))
         report(step, losses[-1])
+        if step == config.steps or (config.save_every and step % config.save_every == 0):
+            save_policy(policy, config.out)
     tail = losses[-max(1, len(losses) // 10) :]
     return sum(tail) / len(tail)
 
