@@ -102,9 +102,13 @@ def train_config(args: list[str]) -> TrainConfig:
 
 
 def train(args: list[str]) -> None:
-    """``stratified-grpo train``."""
+    """``stratified-grpo train``; ``--print-config`` and ``--print-folder`` only tell."""
     shown, args = _flag(args, "print-config")
+    where, args = _flag(args, "print-folder")
     config = train_config(args)
+    if where:
+        sys.stdout.write(f"{config.folder}\n")
+        return
     if shown:
         lines = (f"{key} = {_toml(value)}" for key, value in dataclasses.asdict(config).items())
         sys.stdout.write("\n".join(lines) + "\n")
