@@ -86,7 +86,10 @@ def update(
 
     Raises:
         TrainingError: no rollout of the update can be trained on.
+        ValueError: ``kl_coef`` without a reference.
     """
+    if settings.kl_coef and reference is None:
+        raise ValueError(f"kl_coef={settings.kl_coef} needs a reference policy")
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     advantages = estimate(rollouts, alpha=alpha, settings=settings)
     metrics = {"alpha": alpha, **_reward_metrics(rollouts, advantages)}
