@@ -23,6 +23,17 @@ BUNDLED_MODEL = "demo"
 """``model = "demo"`` names the tiny policy that ships with the package."""
 
 
+_LEAST: dict[str, int] = {
+    **dict.fromkeys(("updates", "prompts_per_update", "minibatches", "save_every", "top_k"), 1),
+    **dict.fromkeys(("max_turn_tokens", "max_episode_tokens", "micro_batch_tokens"), 1),
+    **dict.fromkeys(("min_stratum", "nonfinite_limit"), 1),
+    **dict.fromkeys(("eps", "lr", "warmup", "weight_decay", "beta1", "beta2", "kl_coef"), 0),
+    **dict.fromkeys(("clip_low", "clip_high", "max_grad_norm", "max_invalid", "max_searches"), 0),
+    **dict.fromkeys(("eval_every", "eval_limit", "keep_checkpoints", "threads"), 0),
+}
+"""Smallest values that can be right."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """Settings of ``stratified-grpo train``."""
@@ -141,14 +152,19 @@ class TrainConfig:
                 f"group_size must be at least 2, got {self.group_size}: a rollout alone in its "
                 "group has nothing to be compared with"
             )
-        for name in ("updates", "prompts_per_update", "max_turn_tokens", "minibatches", "top_k"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, least in _LEAST.items():
+            if not getattr(self, name) >= least:  # so that NaN is refused, too
+                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("max_invalid", "beta1", "beta2"):
+            if not getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must be at most 1, got {getattr(self, name)}")
+        if self.ddof not in (0, 1):
+            raise ConfigError(f"ddof must be 0 (population) or 1 (sample), got {self.ddof}")
         if self.loss_agg not in ("token", "sequence", "constant"):
             raise ConfigError(
                 f"loss_agg must be token, sequence or constant, got {self.loss_agg!r}"
             )
-        if self.temperature <= 0:
+        if not self.temperature > 0:
             raise ConfigError(f"temperature must be above 0 in training, got {self.temperature}")
         self.environment(self.questions)
 
@@ -217,8 +233,20 @@ def load_config(source: str) -> TrainConfig:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"config {source!r} is not TOML: {error}") from error
-    known = {field.name for field in dataclasses.fields(TrainConfig)}
-    unknown = sorted(set(values) - known)
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(TrainConfig)}
+    unknown = sorted(set(values) - set(kinds))
     if unknown:
         raise ConfigError(f"config {source!r} has unknown keys: {', '.join(unknown)}")
-    return TrainConfig(**values)
+    return TrainConfig(**{key: _typed(key, value, kinds[key]) for key, value in values.items()})
+
+
+def _typed(key: str, value: Any, kind: str) -> Any:
+    """A TOML value as its field's type; whole numbers are numbers, and alpha may be one."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "float" and number:
+        return float(value)
+    if key == "alpha" and number:
+        return str(value)
+    if type(value).__name__ != kind:
+        raise ConfigError(f"{key} must be of type {kind}, got {value!r}")
+    return value

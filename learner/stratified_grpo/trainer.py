@@ -66,15 +66,15 @@ class Trainer:
         self.folder = config.folder
         self.checkpoints = self.folder / "checkpoints"
         self.metrics = MetricsLog(self.folder / "metrics.jsonl")
-        if config.fresh:
-            _delete_run(self.folder)
         threads = set_threads(config.threads)
-        resumed = self._find()
+        _refuse_foreign(self.folder)
+        resumed = None if config.fresh else self._find()
         self.state = read_state(resumed) if resumed else RunState(step=0, cursor=0)
         if self.finished:
             return
         source = resumed or resolve_model(config.model)
         self.policy = load_policy(source, device=config.device, dtype=config.dtype)
+        _check_window(self.policy, config)
         self.optimizer = Optimizer(self.policy.model, optimizer_settings(config))
         self.reference = self._load_reference()
         self.pool = EnvironmentPool(
@@ -84,6 +84,8 @@ class Trainer:
         self.sampler = HFSampler(self.policy)
         if resumed:
             restore_optimizer(resumed, self.optimizer)
+        if config.fresh and self.folder.exists():  # only now that the new run can start
+            shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_manifest(self.folder / "manifest.json", config.identity(), {"threads": threads})
         self.metrics.truncate(self.state.step)
@@ -96,7 +98,7 @@ class Trainer:
     def run(self) -> None:
         """Train to the end."""
         config = self.config
-        if self.state.step == 0:
+        if latest_checkpoint(self.checkpoints) is None:
             self._evaluate()
             self._save(())
         while not self.finished:
@@ -179,12 +181,6 @@ class Trainer:
         """The checkpoint to resume from; refuses another config's run."""
         checkpoint = latest_checkpoint(self.checkpoints)
         if checkpoint is None:
-            if (
-                self.folder.is_dir()
-                and any(self.folder.iterdir())
-                and not self.metrics.path.exists()
-            ):
-                _refuse_foreign(self.folder)
             return None
         theirs, ours = read_state(checkpoint).identity, self.config.identity()
         differ = sorted(k for k in {*theirs, *ours} if theirs.get(k) != ours.get(k))
@@ -215,18 +211,20 @@ def set_threads(threads: int) -> int:
     return torch.get_num_threads()
 
 
-def _delete_run(folder: Path) -> None:
-    if not folder.exists():
-        return
-    if any(folder.iterdir()) and not (folder / "manifest.json").exists():
-        _refuse_foreign(folder)
-    shutil.rmtree(folder)
-
-
 def _refuse_foreign(folder: Path) -> None:
-    if not (folder / "manifest.json").exists():
+    found = [] if not folder.is_dir() else [path.name for path in folder.iterdir()]
+    if any(not name.startswith(".tmp-") for name in found) and "manifest.json" not in found:
         raise ConfigError(
             f"{folder} is not empty and not a run of this program; give another --out"
+        )
+
+
+def _check_window(policy: Policy, config: TrainConfig) -> None:
+    window = policy.max_positions
+    if config.max_episode_tokens > window:
+        raise ConfigError(
+            f"max_episode_tokens is {config.max_episode_tokens}, but {config.model} has positions "
+            f"for {window} tokens; give at most that many"
         )
 
 
