@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import uvicorn
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from searchqa.demonstrator import Clumsiness, Demonstrator
 from searchqa.errors import SearchProtocolError, SearchUnavailable
@@ -107,6 +109,23 @@ def test_an_episode_survives_a_restart_of_the_service(index: BM25Index) -> None:
     with serving(index, port=int(base.rsplit(":", 1)[1])):
         info = env.step("<search>film director</search>")[-1]
     assert (info["num_searches"], info["num_failed"], info["num_turns"]) == (2, 0, 2)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_child_processes_search_the_service_too(url: str, context: str) -> None:
+    play(url, 0)  # opens this process's connections, which a fork inherits
+    make = partial(gymnasium.make, "searchqa:SearchQA-v0", questions=QUESTIONS, search=url)
+    actions = ("<search>film</search>", "<search>director</search>")
+    seen = []
+    for vector in (
+        SyncVectorEnv([make] * 2),
+        AsyncVectorEnv([make] * 2, shared_memory=False, context=context),
+    ):
+        vector.reset(seed=1)
+        seen.append([vector.step(actions)[0] for _ in range(3)])
+        vector.close()
+    assert seen[0] == seen[1]
 
 
 def test_a_request_the_service_refuses_is_no_empty_result(url: str) -> None:

@@ -182,6 +182,13 @@ def test_calls_out_of_order_are_refused() -> None:
         machine.act("x")
 
 
+def test_supporting_passages_are_counted_once_each() -> None:
+    machine = EpisodeMachine(QUESTION, rules())
+    other = SearchHit(id="s2", contents="x", score=1.0)
+    play(machine, (search("a"), [HIT]), (search("b"), [HIT, MISS]), (search("c"), [other, HIT]))
+    assert machine.counts["num_supporting"] == 2
+
+
 def test_an_unknown_supporting_set_is_marked() -> None:
     bare = Question(id="q", text="Who?", golden_answers=("Ann",))
     machine = EpisodeMachine(bare, rules())

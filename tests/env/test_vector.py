@@ -27,6 +27,7 @@ def play(env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> list[Any]:
     return seen
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_processes_and_this_process_see_the_same(context: str) -> None:
     alone = play(SyncVectorEnv([make] * 2))
