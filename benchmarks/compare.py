@@ -106,7 +106,7 @@ def _read(out: Path, method: str, lr: str, seed: int) -> Run:
 
 def _markdown(runs: list[Run]) -> str:
     lines = [
-        "| method | lr | seed | EM start | EM end | sampled EM end | searches end | updates to 0.9 |",
+        "| method | lr | seed | EM start | EM end | sampled EM | searches | updates to 0.9 |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for run in sorted(runs, key=lambda r: (list(METHODS).index(r.method), r.lr, r.seed)):

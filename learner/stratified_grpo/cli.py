@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(command: Callable[[list[str]], None], args: list[str]) -> int:
     import gymnasium
 
+    import gymnasium
+
     from stratified_grpo.errors import LearnerError, TrainingError
 
     try:
@@ -55,8 +57,12 @@ def _run(command: Callable[[list[str]], None], args: list[str]) -> int:
         return _fail(str(error), 2)
     except KeyboardInterrupt:
         return _fail("interrupted; the same command resumes from the last checkpoint", 130)
-    except gymnasium.error.Error as error:  # what cannot start is a ConfigError; this came later
-        return _fail(f"the environment failed: {error}", 1)
+    except gymnasium.error.Error as error:
+        # An environment's own errors (bad questions, search out of reach) say what is wrong in one
+        # sentence; Gymnasium's mean that this program misused the environment.
+        if type(error).__module__.startswith("gymnasium."):
+            raise
+        return _fail(str(error), 2)
     return 0
 
 

@@ -72,6 +72,7 @@ class EnvironmentPool:
         except (gymnasium.error.Error, TypeError) as error:  # TypeError: an unknown argument
             raise ConfigError(f"cannot make environment {self.env_id!r}: {error}") from error
         except ModuleNotFoundError as error:
+            module = error.name or self.env_id.partition(":")[0]  # gymnasium's has no name
             raise ConfigError(
-                f"environment {self.env_id!r} needs module {error.name!r}, which is not installed"
+                f"environment {self.env_id!r} needs module {module!r}, which is not installed"
             ) from error
