@@ -45,8 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(command: Callable[[list[str]], None], args: list[str]) -> int:
     import gymnasium
 
-    import gymnasium
-
     from stratified_grpo.errors import LearnerError, TrainingError
 
     try:
