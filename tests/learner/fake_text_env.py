@@ -28,7 +28,7 @@ def answer_of(number: int) -> str:
 
 
 class FakeTextEnv(gymnasium.Env[str, str]):
-    """``questions`` is ``N`` (their number) or ``N:void`` (every second search fails)."""
+    """``questions`` is ``N`` (their number) or ``N:void``: replies of even length are voided."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
@@ -74,6 +74,8 @@ class FakeTextEnv(gymnasium.Env[str, str]):
         self.consumed = match.end() if match else len(action)
         self.segments.append({"source": "model", "text": action[: self.consumed]})
         observation = self._observe(match)
+        if self.void and len(action) % 2 == 0:
+            self.status, self.valid = "error_search", False
         if self.status == "running" and self.counts["num_turns"] > self.max_searches:
             self.status = "turn_limit"
         done = self.status != "running"
@@ -96,8 +98,6 @@ class FakeTextEnv(gymnasium.Env[str, str]):
             return ""
         if match:
             self.counts["num_searches"] += 1
-            if self.void and self.counts["num_searches"] % 2 == 0:
-                self.status, self.valid = "error_search", False
             text = " ".join([match[2].strip() or "nothing"] * self.words)
             return f"\n\n<information>{text} </information>\n\n"
         self.counts["num_invalid"] += 1

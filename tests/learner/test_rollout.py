@@ -156,7 +156,7 @@ def test_every_group_has_its_members_on_its_question(make_pool, codec, settings,
 
 
 def test_voided_episodes_are_invalid(make_pool, codec, settings):
-    groups, _ = play(make_pool(questions="8:void"), codec, settings, SEARCH)
+    groups, _ = play(make_pool(questions="8:void"), codec, settings, SEARCH, ANSWER)
     for rollout in groups[0].rollouts:
         assert (rollout.status, rollout.valid, rollout.usable) == ("error_search", False, False)
 
