@@ -14,6 +14,7 @@ import torch
 
 from stratified_grpo.checkpoint import publish
 
+END = "<|end|>"
 TAGS = ("<search>", "</search>", "<information>", "</information>", "<answer>", "</answer>")
 
 
@@ -40,22 +41,11 @@ def write_tiny_model(
         tags: strings that are one token each (ordinary, not special).
         seed: of the initialisation.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(tags),
-        special_tokens=["<|end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    backend.train_from_iterator(texts, trainer)
-    backend.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
+    backend = _train_tokenizer(texts, vocabulary, tags)
     make_tokenizer: Any = PreTrainedTokenizerFast
-    tokenizer = make_tokenizer(tokenizer_object=backend, eos_token="<|end|>")
+    tokenizer = make_tokenizer(tokenizer_object=backend, eos_token=END)
     config = Qwen3Config(
         vocab_size=backend.get_vocab_size(),
         hidden_size=width,
@@ -78,3 +68,20 @@ def write_tiny_model(
         tokenizer.save_pretrained(target)
 
     publish(folder, write)
+
+
+def _train_tokenizer(texts: Iterable[str], vocabulary: int, tags: Sequence[str]) -> Any:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary - len(tags),
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    backend.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
+    return backend
