@@ -72,6 +72,7 @@ class Trainer:
         self.state = read_state(resumed) if resumed else RunState(step=0, cursor=0)
         if self.finished:
             return
+        torch.manual_seed(config.seed)
         source = resumed or resolve_model(config.model)
         self.policy = load_policy(source, device=config.device, dtype=config.dtype)
         _check_window(self.policy, config)

@@ -211,6 +211,12 @@ def start_cli() -> Callable[..., subprocess.Popen[bytes]]:
     return start
 
 
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """Environment variables for a process of its own that knows the fake environment."""
+    return _environment()
+
+
 def _environment() -> dict[str, str]:
     known = os.environ.get("PYTHONPATH", "")
     return {
