@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import tyro
 from rich.console import Console
 
-from stratified_grpo.config import BUNDLED_MODEL, TrainConfig, load_config
+from stratified_grpo.config import BUNDLED_MODEL, SftConfig, TrainConfig, load_config
 from stratified_grpo.errors import ConfigError
 
 T = TypeVar("T")
@@ -37,6 +38,11 @@ class EvalConfig:
     config: str = ""
     """TOML file or ready-made config for budgets, prompt and environment; default: the run's own
     when --model is a run, else demo."""
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that cannot be right."""
+        if self.limit < 0:
+            raise ConfigError(f"limit must be at least 0 (all), got {self.limit}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,14 +177,14 @@ def eval(args: list[str]) -> None:
 
 def sft(args: list[str]) -> None:
     """``stratified-grpo sft``."""
-    from stratified_grpo.sft import SftConfig, imitate
-
     config = _parse(SftConfig, args, "sft")
+    _readable(config.episodes)
+    _replaceable(config.out)
     from stratified_grpo.policy import load_policy
+    from stratified_grpo.sft import imitate
     from stratified_grpo.trainer import set_threads
 
     _quiet()
-    _readable(config.episodes)
     set_threads(config.threads)
     policy = load_policy(config.model, device=config.device)
     console = Console()
@@ -217,6 +223,9 @@ def init_tiny(args: list[str]) -> None:
     """``stratified-grpo init-tiny``."""
     config = _parse(TinyConfig, args, "init-tiny")
     _readable(config.episodes)
+    _replaceable(config.out)
+    if config.vocabulary < 300:
+        raise ConfigError(f"vocabulary must be at least 300, got {config.vocabulary}")
     from stratified_grpo.demo.tiny import write_tiny_model
     from stratified_grpo.records import read_texts
 
@@ -250,10 +259,17 @@ def _readable(path: Path) -> None:
         raise ConfigError(f"no file {path}")
 
 
+def _replaceable(folder: Path) -> None:
+    """A model is written as a whole folder; only another model may give way to it."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; give a folder as --out")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "config.json").is_file():
+        raise ConfigError(f"{folder} is not empty and holds no model; give another --out")
+
+
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
+    if isinstance(value, str):  # a JSON string is a TOML string, but for one character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)

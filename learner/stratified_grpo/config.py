@@ -1,4 +1,4 @@
-"""The settings of a run: one frozen dataclass, TOML files of it, and its hash.
+"""The settings of runs and of imitation: frozen dataclasses, TOML files, and a run's hash.
 
 The string under a field is its ``--help``. Defaults are for a real model (Search-R1's published
 values where it has them); ``configs/demo.toml`` is what ``train`` uses without arguments.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
@@ -206,6 +207,46 @@ class TrainConfig:
         return (
             Path(self.out) if self.out else Path("runs") / f"{self.name or self.hash}-s{self.seed}"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig:
+    """Settings of ``stratified-grpo sft``."""
+
+    episodes: Path
+    """JSON lines of episode records to imitate."""
+    model: str
+    """Folder or hub name of the model to start from."""
+    out: Path
+    """Folder to write the trained model to (Hugging Face format)."""
+    steps: int = 1000
+    """Optimizer steps."""
+    batch: int = 64
+    """Episodes per step."""
+    lr: float = 1e-3
+    """Peak learning rate; falls to a tenth by a cosine after warm-up."""
+    warmup: int = 100
+    """Steps of linear warm-up."""
+    weight_decay: float = 0.1
+    """AdamW weight decay on matrices."""
+    save_every: int = 0
+    """Write the model to ``out`` every so many steps too; 0: only at the end."""
+    min_reward: float = -math.inf
+    """Episodes with a lower reward are left out."""
+    micro_batch_tokens: int = 8192
+    """Padded tokens in one forward and backward pass."""
+    seed: int = 0
+    """Seed of the order of episodes."""
+    threads: int = 0
+    """CPU threads; 0: all."""
+    device: str = "cpu"
+    """Torch device."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be right, with one sentence each."""
+        for name, least in {"steps": 1, "batch": 1, "warmup": 0, "save_every": 0, "lr": 0}.items():
+            if not getattr(self, name) >= least:
+                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
 def load_config(source: str) -> TrainConfig:

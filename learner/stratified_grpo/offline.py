@@ -38,7 +38,7 @@ def update_from_records(
         ConfigError: the folder is not empty.
     """
     folder = Path(config.out)
-    if folder.exists() and any(folder.iterdir()):
+    if folder.is_file() or (folder.exists() and any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty; give another --out")
     set_threads(config.threads)
     policy = load_policy(resolve_model(config.model), device=config.device, dtype=config.dtype)

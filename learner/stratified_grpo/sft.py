@@ -9,50 +9,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from stratified_grpo.checkpoint import save_policy
+from stratified_grpo.config import SftConfig
 from stratified_grpo.errors import ConfigError
 from stratified_grpo.optimizer import Optimizer, OptimizerSettings
 from stratified_grpo.packing import micro_batches
 from stratified_grpo.policy import Policy, token_logprobs
 from stratified_grpo.records import read_rollouts
 from stratified_grpo.types import TokenRow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SftConfig:
-    """Settings of ``stratified-grpo sft``."""
-
-    episodes: Path
-    """JSON lines of episode records to imitate."""
-    model: str
-    """Folder or hub name of the model to start from."""
-    out: Path
-    """Folder to write the trained model to (Hugging Face format)."""
-    steps: int = 1000
-    """Optimizer steps."""
-    batch: int = 64
-    """Episodes per step."""
-    lr: float = 1e-3
-    """Peak learning rate; falls to a tenth by a cosine after warm-up."""
-    warmup: int = 100
-    """Steps of linear warm-up."""
-    weight_decay: float = 0.1
-    """AdamW weight decay on matrices."""
-    save_every: int = 0
-    """Write the model to ``out`` every so many steps too; 0: only at the end."""
-    min_reward: float = -math.inf
-    """Episodes with a lower reward are left out."""
-    micro_batch_tokens: int = 8192
-    """Padded tokens in one forward and backward pass."""
-    seed: int = 0
-    """Seed of the order of episodes."""
-    threads: int = 0
-    """CPU threads; 0: all."""
-    device: str = "cpu"
-    """Torch device."""
 
 
 def imitate(

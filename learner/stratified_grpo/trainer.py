@@ -213,6 +213,8 @@ def set_threads(threads: int) -> int:
 
 
 def _refuse_foreign(folder: Path) -> None:
+    if folder.is_file():
+        raise ConfigError(f"{folder} is a file; give a folder as --out")
     found = [] if not folder.is_dir() else [path.name for path in folder.iterdir()]
     if any(not name.startswith(".tmp-") for name in found) and "manifest.json" not in found:
         raise ConfigError(
