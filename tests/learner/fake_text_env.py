@@ -27,6 +27,10 @@ def answer_of(number: int) -> str:
     return WORDS[(number + 1) % len(WORDS)]
 
 
+class FakeFailure(gymnasium.error.Error):
+    """An error of the environment's own."""
+
+
 class FakeTextEnv(gymnasium.Env[str, str]):
     """``questions`` is ``N`` (their number) or ``N:void``: replies of even length are voided."""
 
@@ -57,7 +61,7 @@ class FakeTextEnv(gymnasium.Env[str, str]):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if self.bad_reset:
-            raise gymnasium.error.Error("no search service at this address")
+            raise FakeFailure("no search service at this address")
         self.number = (0 if seed is None else seed) % self.count
         self.segments = [{"source": "prompt", "text": prompt_of(self.number, self.template)}]
         self.counts = {"num_turns": 0, "num_searches": 0, "num_invalid": 0}
@@ -68,7 +72,7 @@ class FakeTextEnv(gymnasium.Env[str, str]):
         assert self.status == "running"
         self.steps += 1
         if self.steps > self.crash_after:
-            raise gymnasium.error.Error("the search service went away")
+            raise FakeFailure("the search service went away")
         self.counts["num_turns"] += 1
         match = _ACTION.search(action)
         self.consumed = match.end() if match else len(action)
@@ -146,4 +150,16 @@ class FakeTextEnv(gymnasium.Env[str, str]):
         }
 
 
+class BareTextEnv(FakeTextEnv):
+    """One that keeps no record and cannot be told that an episode is over."""
+
+    abandon = None
+
+    def _info(self):
+        info = super()._info()
+        del info["record"]
+        return info
+
+
 gymnasium.register("FakeText-v0", entry_point=FakeTextEnv)
+gymnasium.register("BareText-v0", entry_point=BareTextEnv)

@@ -2,6 +2,7 @@
 
 import tomllib
 
+import gymnasium
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -127,6 +128,20 @@ def test_any_value_can_be_written_as_toml(text, number):
     assert tomllib.loads(line) == {"a": text, "b": number, "c": 7}
 
 
+def test_where_a_run_will_live(capsys):
+    assert main(["train", "--print-folder", "--name", "mine", "--seed", "4"]) == 0
+    assert capsys.readouterr().out == "runs/mine-s4\n"
+
+
+def test_what_the_parser_itself_refuses_is_one_sentence(capsys, monkeypatch):
+    def fails(*args, **options):
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(commands.tyro, "cli", fails)
+    assert main(["eval"]) == 2
+    assert "no such thing" in one_sentence(capsys)
+
+
 def test_another_model_means_the_defaults_for_real_models():
     assert commands.train_config([]).model == "demo"
     assert commands.train_config([]).max_turn_tokens == 24
@@ -153,7 +168,12 @@ def test_a_missing_extra_says_what_to_install(capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(KeyboardInterrupt(), 130), (LearnerError("no"), 2), (ValueError("bug"), -1)],
+    [
+        (KeyboardInterrupt(), 130),
+        (LearnerError("no"), 2),
+        (ValueError("bug"), -1),
+        (gymnasium.error.ResetNeeded("bug"), -1),
+    ],
 )
 def test_how_commands_end(error, code, capsys, monkeypatch):
     def fails(args):
@@ -161,7 +181,7 @@ def test_how_commands_end(error, code, capsys, monkeypatch):
 
     monkeypatch.setattr(commands, "train", fails)
     if code == -1:  # a fault of ours is not dressed up as the user's
-        with pytest.raises(ValueError, match="bug"):
+        with pytest.raises(type(error), match="bug"):
             main(["train"])
         return
     assert main(["train"]) == code

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from stratified_grpo.codec import Codec
+from stratified_grpo.environments import EnvironmentPool
 from stratified_grpo.errors import EpisodeError
 from stratified_grpo.rollout import collect
 from stratified_grpo.samplers.hf import HFSampler
@@ -184,6 +185,15 @@ def test_an_observation_that_does_not_fit_ends_the_episode(make_pool, codec, set
     assert len(sampler.requests) == 1  # no call beyond the budget
     assert rollout.tokens.mask[-1] == 1
     assert len(rollout.tokens) <= 60
+
+
+def test_an_environment_need_not_keep_records(codec, settings):
+    pool = EnvironmentPool("fake_text_env:BareText-v0", {"words": 80}, stratum="stratum")
+    for budget, status in ((60, "length"), (400, "turn_limit")):
+        groups, _ = play(pool, codec, settings, SEARCH, max_episode_tokens=budget)
+        for rollout in groups[0].rollouts:
+            assert (rollout.status, rollout.usable, rollout.record) == (status, True, "")
+    pool.close()
 
 
 def test_a_prompt_that_fills_the_budget_leaves_nothing_to_train(make_pool, codec, settings):
