@@ -1,6 +1,8 @@
 """The Transformers sampler against a plain loop that has no cache and no batch."""
 
 import dataclasses
+import math
+import typing
 
 import pytest
 import torch
@@ -82,15 +84,48 @@ def test_log_probabilities_are_the_learners(still, codec, temperature):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+class Fixed(Policy):
+    """The same logits whatever it reads."""
+
+    def hidden(self, input_ids, **_):
+        return torch.zeros(*input_ids.shape, 1)
+
+    def logits(self, hidden):
+        return torch.tensor(self.model).expand(*hidden.shape[:-1], len(self.model))
+
+
+def test_the_largest_uniform_draws_the_last_possible_token(codec, monkeypatch):
+    class Largest:
+        def random(self, count):
+            return [math.nextafter(1.0, 0.0)] * count
+
+    monkeypatch.setattr("stratified_grpo.samplers.hf._stream", lambda key: Largest())
+    policy = Fixed(model=(2.0, 1.0, -math.inf), codec=codec, device=torch.device("cpu"))
+    (completion,) = HFSampler(policy).generate([ask(codec, 0, [5], stop=(), max_new_tokens=3)])
+    assert completion.ids == (1, 1, 1)
+
+
+def test_only_new_tokens_are_run(still, codec):
+    class Counting(Policy):
+        run: typing.ClassVar[list[int]] = []
+
+        def hidden(self, input_ids, **kwargs):
+            self.run.append(input_ids.numel())
+            return super().hidden(input_ids, **kwargs)
+
+    sampler = HFSampler(Counting(model=still.model, codec=codec, device=still.device))
+    ids = codec.content(PROMPTS[0])
+    for new in (len(ids), 4, 4):
+        Counting.run.clear()
+        request = ask(codec, 0, list(ids), stop=(), max_new_tokens=5)
+        (completion,) = sampler.generate([request])
+        # what the row has gained, among it the last token of the turn before, then one by one
+        assert Counting.run == [new, 1, 1, 1, 1]
+        ids += [*completion.ids, 7, 8, 9]
+
+
 def test_log_probabilities_are_of_the_scaled_distribution(codec):  # known fault 33
-    class Fixed(Policy):
-        def hidden(self, input_ids, **_):
-            return torch.zeros(*input_ids.shape, 1)
-
-        def logits(self, hidden):
-            return torch.tensor([2.0, 1.0, 0.0]).expand(*hidden.shape[:-1], 3)
-
-    sampler = HFSampler(Fixed(model=None, codec=codec, device=torch.device("cpu")))
+    sampler = HFSampler(Fixed(model=(2.0, 1.0, 0.0), codec=codec, device=torch.device("cpu")))
     request = ask(codec, 0, [5], temperature=0.5, max_new_tokens=30, stop=())
     (completion,) = sampler.generate([request])
     expected = torch.log_softmax(torch.tensor([4.0, 2.0, 0.0]), -1).tolist()
@@ -200,6 +235,19 @@ def test_a_stop_string_may_span_tokens(still, codec):
     assert stop in stopped.text
     assert stop not in codec.decode(stopped.ids[:-1])
     assert stopped.ids == unstopped.ids[: len(stopped.ids)]
+
+
+def test_one_stop_string_may_be_part_of_another(still, codec):  # known fault 48
+    free = ask(codec, 0, PROMPTS[0], stop=(), max_new_tokens=30)
+    (unstopped,) = HFSampler(still).generate([free])
+    pieces = [codec.decode([token]) for token in unstopped.ids]
+    joint = next(i for i in range(3, 29) if "\ufffd" not in pieces[i] + pieces[i + 1])
+    short, long = pieces[joint], pieces[joint] + pieces[joint + 1]
+    for stops in ((short, long), (long, short)):
+        (stopped,) = HFSampler(still).generate([dataclasses.replace(free, stop=stops)])
+        (alone,) = HFSampler(still).generate([dataclasses.replace(free, stop=(short,))])
+        assert stopped == alone
+        assert stopped.finish == "stop"
 
 
 def test_a_stop_string_of_a_character_in_several_tokens(still, codec):

@@ -219,6 +219,14 @@ def test_too_many_invalid_rollouts_stop_the_run_and_leave_the_checkpoint(make_co
     assert not (config.folder / "metrics.jsonl").exists()
 
 
+def test_weights_that_blow_up_stop_the_run_and_leave_the_checkpoint(make_config):  # known fault 23
+    config = make_config(lr=1e35, warmup=0, eval_questions="", save_every=4)
+    with pytest.raises(TrainingError, match=r"invalid \(nonfinite_logprob\)"):
+        train(config)
+    assert all(bool(torch.isfinite(value).all()) for value in weights(config).values())
+    assert steps(config)[-1] < 4
+
+
 def test_a_kl_penalty_needs_no_further_setting(make_config):
     config = make_config(updates=2, kl_coef=0.1)
     train(config)
