@@ -86,6 +86,13 @@ def test_the_corpus_hash_is_that_of_the_file(folder):
         (lambda m: m.pop("digests"), "not an index manifest"),
         (lambda m: m.update(digests=3), "not an index manifest"),
         (lambda m: m.update(surprise=1), "not an index manifest"),
+        (lambda m: m["files"].pop("scores.npy"), "must give bytes and sha256 of exactly"),
+        (lambda m: m.update(files={}), "must give bytes and sha256 of exactly"),
+        (lambda m: m.update(files=[]), "must give bytes and sha256 of exactly"),
+        (lambda m: m["files"].update(extra={"bytes": 0, "sha256": ""}), "of exactly documents"),
+        (lambda m: m["files"]["scores.npy"].pop("sha256"), "must give bytes and sha256"),
+        (lambda m: m["files"]["scores.npy"].update(bytes="9"), "must give bytes and sha256"),
+        (lambda m: m["files"].update({"scores.npy": 3}), "must give bytes and sha256"),
     ],
 )
 def test_a_foreign_or_edited_manifest_is_refused_by_name(folder, change, complaint):
@@ -154,6 +161,65 @@ def test_an_existing_folder_is_not_overwritten_unasked(small_index, folder, tmp_
     (tmp_path / "empty").mkdir()
     small_index.save(tmp_path / "empty")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "index", "precious"]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        '{"name": "an extension", "version": "1"}',
+        '{"files": {"thesis.txt": 1}}',
+        '{"fingerprint": 1, "files": {"thesis.txt": 1}, "digests": {}}',
+        '{"files": ["thesis.txt"], "fingerprint": "x", "digests": {}}',
+        "[]",
+        "{",
+        "[" * 100_000,
+    ],
+)
+def test_a_folder_with_a_manifest_of_another_kind_is_never_replaced(
+    small_index, tmp_path, manifest
+):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    (precious / "manifest.json").write_text(manifest)
+    with pytest.raises(IndexExists, match="not an index"):
+        small_index.save(precious, overwrite=True)
+    assert (precious / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("make", [lambda p: p.write_text("mine"), lambda p: p.mkdir()])
+def test_an_index_that_holds_something_else_is_not_replaced(small_index, folder, make):
+    make(folder / "notes")
+    with pytest.raises(IndexExists, match="not only an index"):
+        small_index.save(folder, overwrite=True)
+    assert (folder / "notes").exists()
+
+
+def test_an_index_of_another_format_can_be_replaced(small_index, folder):
+    edit(folder, lambda m: m.update(format=0))
+    small_index.save(folder, overwrite=True)
+    assert BM25Index.load(folder).size == small_index.size
+
+
+def test_what_appears_under_the_name_during_a_build_is_kept(write_jsonl, tmp_path):
+    from searchqa_services.search.engine.build import build_index
+
+    out = tmp_path / "index"
+
+    def interfere(stage, documents):
+        out.mkdir(exist_ok=True)
+        (out / "thesis.txt").write_text("years of work")
+
+    with pytest.raises(IndexExists, match="not an index"):
+        build_index(write_jsonl([{"id": 1, "text": "a b"}]), out, progress=interfere)
+    assert (out / "thesis.txt").exists()
+
+
+def test_only_leftovers_of_the_same_destination_are_removed(small_index, tmp_path):
+    other = tmp_path / ".index1.building-x"
+    other.mkdir()
+    small_index.save(tmp_path / "index[1]")
+    assert other.exists()
 
 
 @pytest.mark.parametrize("stage", ["read", "score", "write"])

@@ -27,23 +27,24 @@ from searchqa_services.search.engine.documents import (
 )
 from searchqa_services.search.engine.errors import IndexMismatch, InvalidParameter
 from searchqa_services.search.engine.fingerprint import (
-    MANIFEST_FILE,
     Manifest,
     check_files,
     describe_files,
     read_manifest,
 )
 from searchqa_services.search.engine.folder import new_folder
+from searchqa_services.search.engine.layout import (
+    MANIFEST_FILE,
+    POSTINGS_FILE,
+    SCORES_FILE,
+    STARTS_FILE,
+    VOCABULARY_FILE,
+)
 from searchqa_services.search.engine.params import BM25Params
 from searchqa_services.search.engine.postings import Postings, top
 from searchqa_services.search.engine.protocol import Hit
 
 __all__ = ["BM25Index", "BM25Params", "Document", "Hit", "write_parts"]
-
-VOCABULARY_FILE = "vocabulary.json"
-STARTS_FILE = "starts.npy"
-POSTINGS_FILE = "postings.npy"
-SCORES_FILE = "scores.npy"
 
 
 class BM25Index:

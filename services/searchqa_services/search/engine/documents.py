@@ -20,8 +20,7 @@ from typing import overload
 
 import numpy as np
 
-DOCUMENTS_FILE = "documents.jsonl"
-OFFSETS_FILE = "offsets.npy"
+from searchqa_services.search.engine.layout import DOCUMENTS_FILE, OFFSETS_FILE
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from searchqa_services.search.engine import tokenizer
 from searchqa_services.search.engine.errors import IndexMismatch, IndexMissing
+from searchqa_services.search.engine.layout import MANIFEST_FILE, PARTS
 
 FORMAT = 1
-MANIFEST_FILE = "manifest.json"
 _DECISIVE = ("format", "corpus", "tokenizer", "bm25", "bm25s")
 _REBUILD = "rebuild it with 'searchqa-search index build'"
 
@@ -79,11 +79,12 @@ def read_manifest(folder: Path) -> Manifest:
         body = json.loads(path.read_bytes())
         claimed, fingerprint = dict(body.pop("digests")), body.pop("fingerprint")
         manifest = Manifest(**body)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise IndexMismatch(f"{path} is not an index manifest ({error}); {_REBUILD}") from error
     _check_format(folder, manifest)
     _check_tokenizer(folder, manifest)
     _check_digests(folder, manifest, claimed, fingerprint)
+    _check_parts(folder, manifest)
     return manifest
 
 
@@ -121,6 +122,25 @@ def _check_digests(
             f"{folder / MANIFEST_FILE} was changed after the build: {', '.join(differing)}"
             f" no longer matches the fingerprint; {_REBUILD}"
         )
+
+
+def _check_parts(folder: Path, manifest: Manifest) -> None:
+    """Refuse a manifest whose ``files`` were edited: a part it does not list is not checked."""
+    files = manifest.files
+    complete = isinstance(files, dict) and files.keys() == set(PARTS)
+    if not complete or not all(_is_description(entry) for entry in files.values()):
+        raise IndexMismatch(
+            f"{folder / MANIFEST_FILE} must give bytes and sha256 of exactly {', '.join(PARTS)};"
+            f" {_REBUILD}"
+        )
+
+
+def _is_description(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and type(entry.get("bytes")) is int
+        and isinstance(entry.get("sha256"), str)
+    )
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,8 @@ is removed by the next build to the same destination.
 
 from __future__ import annotations
 
+import glob
+import json
 import os
 import shutil
 import tempfile
@@ -15,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from searchqa_services.search.engine.errors import IndexExists
-from searchqa_services.search.engine.fingerprint import MANIFEST_FILE
+from searchqa_services.search.engine.layout import MANIFEST_FILE
 
 
 @contextmanager
@@ -32,12 +34,13 @@ def new_folder(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     _check_destination(out, overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{out.name}.building-"
-    for leftover in out.parent.glob(f"{prefix}*"):
+    for leftover in out.parent.glob(f"{glob.escape(prefix)}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     partial = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
     try:
         yield partial
         _flush(partial)
+        _check_destination(out, overwrite)  # again: somebody may have used the name meanwhile
         _move(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -46,10 +49,26 @@ def new_folder(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
 def _check_destination(out: Path, overwrite: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not (out / MANIFEST_FILE).is_file():
-        raise IndexExists(f"{out} exists and is not an index; choose another name")
+    if not _is_index(out):
+        raise IndexExists(
+            f"{out} exists and is not an index, or not only an index; choose another name"
+        )
     if not overwrite:
         raise IndexExists(f"{out} exists; choose another name or pass --overwrite")
+
+
+def _is_index(out: Path) -> bool:
+    """Whether a folder is ours to replace: our manifest, and nothing that it does not list.
+
+    Indexes of other formats count, since rebuilding is what a refused one is told to do.
+    """
+    try:  # the status of a manifest that cannot be read is that this is no index of ours
+        manifest = json.loads((out / MANIFEST_FILE).read_bytes())
+        ours = {MANIFEST_FILE, *dict(manifest["files"])}
+        named = isinstance(manifest["fingerprint"], str) and "digests" in manifest
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return False
+    return named and all(path.name in ours and path.is_file() for path in out.iterdir())
 
 
 def _move(partial: Path, out: Path) -> None:
