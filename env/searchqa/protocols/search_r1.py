@@ -58,32 +58,22 @@ def neutralise(text: str) -> str:
     return _TAG_LIKE.sub(r"‹\1›", text) if "<" in text else text
 
 
-def _without_thinking(text: str) -> str:
-    """Blank out closed think blocks, keeping every position. Linear in the text."""
-    parts, done = [], 0
-    while (start := text.find("<think>", done)) >= 0:
-        end = text.find("</think>", start)
-        if end < 0:
-            break
-        end += len("</think>")
-        parts += [text[done:start], "\0" * (end - start)]
-        done = end
-    return "".join(parts) + text[done:] if parts else text
-
-
 @dataclass(frozen=True, slots=True)
 class SearchR1:
-    """Search-R1's protocol, with six stated differences.
+    """Search-R1's protocol, with five stated differences.
+
+    The first complete action counts, wherever it stands, inside ``<think>`` too, as in Search-R1:
+    a sampler that honours ``stop`` never writes past it, so no other rule would read the replies
+    of all samplers alike.
 
     1. A reply ends at the first closing ``</search>`` or ``</answer>``; what follows is dropped
-       and counted. Search-R1 looks for ``</search>`` first. This is what a sampler that honours
-       ``stop`` would have produced, so one that does not gives the same episode.
-    2. Tags inside a closed ``<think>...</think>`` are drafts and do not count.
-    3. The innermost opening tag counts: ``<search>a <search>b</search>`` asks for ``b``. A query
+       and counted. Search-R1 looks for ``</search>`` first. So for any text
+       ``parse(text) == parse(text cut right after its first stop string)``.
+    2. The innermost opening tag counts: ``<search>a <search>b</search>`` asks for ``b``. A query
        that still holds a tag is invalid. An answer may hold other tags; it just scores 0.
-    4. An empty query is invalid; runs of whitespace inside a query become one blank.
-    5. Our tags inside passages are neutralised, see :func:`neutralise`.
-    6. A search that finds nothing says so instead of showing an empty block.
+    3. An empty query is invalid; runs of whitespace inside a query become one blank.
+    4. Our tags inside passages are neutralised, see :func:`neutralise`.
+    5. A search that finds nothing says so instead of showing an empty block.
     """
 
     name: str = "search_r1"
@@ -97,14 +87,13 @@ class SearchR1:
         return PROMPT.replace("{question}", text if text.endswith("?") else text + "?")
 
     def parse(self, text: str) -> Action:
-        """Read a reply; the first complete action outside closed thinking counts."""
-        visible = _without_thinking(text)
-        end = _END.search(visible)
+        """Read a reply; the first complete action counts, wherever it stands."""
+        end = _END.search(text)
         if end is None:
-            opened = "<search>" in visible or "<answer>" in visible
+            opened = "<search>" in text or "<answer>" in text
             return Invalid("unclosed_tag" if opened else "no_action", len(text))
         opener = f"<{end[1]}>"
-        start = visible.rfind(opener, 0, end.start())
+        start = text.rfind(opener, 0, end.start())
         if start < 0:
             return Invalid("unopened_tag", end.end())
         content = text[start + len(opener) : end.start()]
