@@ -33,10 +33,10 @@ class SearchQAEnv(gymnasium.Env[str, str]):
 
     ## Description
     Each episode is one question. The agent writes text. The first complete action in a reply
-    counts, wherever it stands: a search is carried out and its results come back as text, an answer ends the
-    episode and is scored. Only the agent's own text is ever parsed or scored; the protocol's tags
-    inside a retrieved passage are made inert. The environment knows no tokenizer and no chat
-    template, and is deterministic as long as the search is.
+    counts, wherever it stands: a search is carried out and its results come back as text, an
+    answer ends the episode and is scored. Only the agent's own text is ever parsed or scored; the
+    protocol's tags inside a retrieved passage are made inert. The environment knows no tokenizer
+    and no chat template, and is deterministic as long as the search is.
 
     ## Action Space
     ``FreeText()``: any string, the agent's whole reply of one turn. What follows the first
