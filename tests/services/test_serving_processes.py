@@ -54,7 +54,7 @@ def wait_ready(address):
     """Return the answer of /ready once it is 200."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        answer = httpx.get(f"{address}/ready", trust_env=False)
+        answer = httpx.get(f"{address}/ready", trust_env=False, timeout=20)
         if answer.status_code == 200:
             return answer.json()
         time.sleep(0.05)
@@ -89,12 +89,15 @@ def test_two_workers_share_one_port(folder, small_index):
         wait_ready(address)
         body = {"queries": ["w0 w1"]}
         expected = [h.document.id for h in small_index.search(["w0 w1"], 5)[0]]
-        for _ in range(10):
-            answer = httpx.post(f"{address}/retrieve", json=body, trust_env=False)
-            if answer.status_code == 503:  # the other worker is still loading
+        answered, deadline = 0, time.monotonic() + 60
+        while answered < 20:  # on as many connections, so that both workers answer some
+            assert time.monotonic() < deadline
+            answer = httpx.post(f"{address}/retrieve", json=body, trust_env=False, timeout=30)
+            if answer.status_code == 503:  # this worker is still loading
                 time.sleep(0.2)
                 continue
             assert [d["id"] for d in answer.json()["result"][0]] == expected
+            answered += 1
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +140,7 @@ def test_what_compose_runs_builds_the_demo_world_and_serves_it(compose, tmp_path
     start = ["sh", str(ROOT / "services" / "start.sh")]
     with process(start, **variables) as address:
         size = wait_ready(address)["size"]
-        index = BM25Index.load(tmp_path / "index")
+        index = BM25Index.load(tmp_path / "index-demo-1000")
         assert size == index.size >= 900
         title = index.documents[0].title
         body = {"queries": [title], "topk": 3, "return_scores": True}
@@ -146,23 +149,62 @@ def test_what_compose_runs_builds_the_demo_world_and_serves_it(compose, tmp_path
         host, port = address.removeprefix("http://").split(":")
         check = compose["healthcheck"]["test"][-1].replace("127.0.0.1:8000", f"{host}:{port}")
         assert subprocess.run([sys.executable, "-c", check], timeout=20).returncode == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["index", "world"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["index-demo-1000", "world-1000"]
 
     with process(start, **variables) as address:  # a restart neither generates nor builds
         assert wait_ready(address)["size"] == size
 
 
-def test_start_serves_a_corpus_of_ones_own(compose, write_jsonl, tmp_path):
-    corpus = write_jsonl([{"id": "1", "contents": '"Own"\nwords'}])
-    variables = compose["environment"] | {
-        "SEARCHQA_DATA": str(tmp_path / "data"),
-        "SEARCHQA_HOST": "127.0.0.1",
-        "SEARCHQA_PORT": "0",
-        "SEARCHQA_CORPUS": str(corpus),
-    }
+START = ["sh", str(ROOT / "services" / "start.sh")]
+
+
+@pytest.fixture
+def start_with(compose, tmp_path):
+    """Variables of start.sh over a folder of its own."""
     (tmp_path / "data").mkdir()
-    with process(["sh", str(ROOT / "services" / "start.sh")], **variables) as address:
-        assert wait_ready(address)["size"] == 1
+    base = {"SEARCHQA_DATA": str(tmp_path / "data"), "SEARCHQA_HOST": "127.0.0.1"}
+    return lambda **changes: compose["environment"] | base | {"SEARCHQA_PORT": "0"} | changes
+
+
+def titles(variables):
+    """What start.sh serves: the titles of all documents that hold 'words'."""
+    with process(START, **variables) as address:
+        wait_ready(address)
+        body = {"queries": ["words"], "topk": 9}
+        (hits,) = httpx.post(f"{address}/retrieve", json=body, trust_env=False).json()["result"]
+        return [hit["title"] for hit in hits]
+
+
+def test_start_serves_the_corpus_it_is_given_and_never_another(start_with, write_jsonl, tmp_path):
+    one = write_jsonl([{"id": "1", "contents": '"One"\nwords'}], "one.jsonl")
+    two = write_jsonl([{"id": "1", "contents": '"Two"\nwords'}], "two.jsonl")
+    assert titles(start_with(SEARCHQA_CORPUS=str(one))) == ["One"]
+    built = {p: p.stat().st_mtime_ns for p in (tmp_path / "data").rglob("manifest.json")}
+    assert titles(start_with(SEARCHQA_CORPUS=str(two))) == ["Two"]
+    assert titles(start_with(SEARCHQA_CORPUS=str(one))) == ["One"]
+    assert [path.stat().st_mtime_ns for path in built] == list(built.values())  # not built again
+    write_jsonl([{"id": "1", "contents": '"Three"\nwords'}], "one.jsonl")
+    os.utime(one, (time.time() + 5, time.time() + 5))
+    assert titles(start_with(SEARCHQA_CORPUS=str(one))) == ["Three"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"SEARCHQA_CORPUS": "/nowhere/c.jsonl"}, "'/nowhere/c.jsonl', but there is no such file"),
+        ({"SEARCHQA_PASSAGES": "1e3"}, "'1e3', but it must be a whole number"),
+        ({"SEARCHQA_CORPUS": "x", "SEARCHQA_PASSAGES": "9"}, "not both"),
+    ],
+)
+def test_start_refuses_what_it_cannot_serve(start_with, tmp_path, changes, sentence):
+    variables = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        START, env=variables | start_with(**changes), capture_output=True, text=True, timeout=20
+    )
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_pooled_connections_outlive_the_clients_patience():
