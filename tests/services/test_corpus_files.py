@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from searchqa_services.search.dialects import wire_document
 from searchqa_services.search.engine.bm25 import BM25Index
 from searchqa_services.search.engine.build import build_index
 from searchqa_services.search.engine.corpus import read_corpus, split_contents
@@ -33,6 +34,32 @@ def test_gzip_and_blank_lines_and_other_keys(tmp_path):
 def test_contents_of_one_line_are_text():
     assert split_contents("only text") == ("", "only text")
     assert split_contents("Plain title\ntext") == ("Plain title", "text")
+    assert split_contents('"T"\r\ntext\r\n') == ("T", "text\r\n")
+    assert split_contents("T\r\ntext") == ("T", "text")
+
+
+SPELLINGS = ['"T"\ntext', "T\ntext", "one line", "", '"T"\r\ntext', 'a "b"\n', '"\nx', '""\nx']
+
+
+@pytest.mark.parametrize("contents", [*SPELLINGS, "T\nlone \ud800"])
+def test_contents_are_answered_as_they_are_stored(write_jsonl, tmp_path, contents):
+    rows = [{"id": "1", "contents": contents}, {"id": "2", "contents": '"W"\nword'}]
+    corpus = write_jsonl(rows)
+    ((_, read), _) = read_corpus(corpus)
+    fit = contents.replace("\ud800", "\ufffd")
+    assert read.contents == fit
+    assert (read.verbatim is None) == (fit == f'"{read.title}"\n{read.text}')
+    built = build_index(corpus, tmp_path / "index")
+    loaded = BM25Index.load(tmp_path / "index")
+    assert loaded.documents[0] == read
+    assert wire_document(loaded.documents[0])["contents"] == fit
+    in_memory = BM25Index.from_documents(d for _, d in read_corpus(corpus))
+    assert in_memory.fingerprint == built.fingerprint
+
+
+def test_contents_beside_their_parts_are_kept_too(write_jsonl):
+    rows = [{"id": "1", "title": "T", "text": "x", "contents": c} for c in ('"T"\nx', "T\nx")]
+    assert [d.verbatim for _, d in read_corpus(write_jsonl(rows))] == [None, "T\nx"]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +67,7 @@ def test_contents_of_one_line_are_text():
     [
         (b'{"id": "x", "text": "cut', "line 3 is not JSON"),
         (b"\xff\xfe\xfd", "line 3 is not JSON"),
+        (b"[" * 100_000, "line 3 is not JSON"),
         (b'["x"]', "line 3 must be an object"),
         (b'{"id": "x"}', "line 3 needs 'text'"),
         (b'{"text": "no id"}', "line 3 needs an 'id'"),

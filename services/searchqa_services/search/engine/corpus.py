@@ -1,8 +1,9 @@
 """Corpus files in, documents out.
 
 Reads JSONL, plain or gzip-compressed, in the two forms people have: ``{"id", "title", "text"}``
-and the FlashRAG form ``{"id", "contents"}`` with contents ``"Title"`` newline body. Other keys are
-ignored; an integer id becomes a string. Every complaint names the file and the line.
+and the FlashRAG form ``{"id", "contents"}`` with contents ``"Title"`` newline body. Contents that
+are spelled otherwise are split all the same, and kept as they are besides. Other keys are ignored;
+an integer id becomes a string. Every complaint names the file and the line.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from searchqa_services.search.engine.documents import Document, well_formed
+from searchqa_services.search.engine.documents import Document, clean, quoted
 from searchqa_services.search.engine.errors import CorpusError
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -50,19 +51,21 @@ def _open(path: Path) -> IO[bytes]:
 def _document(line: bytes, where: str) -> Document:
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorpusError(f"{where} is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise CorpusError(f'{where} must be an object such as {{"id": "1", "contents": "..."}}')
     title, text = _body(fields, where)
-    return Document(_id(fields, where), well_formed(title), well_formed(text))
+    contents = fields.get("contents")
+    spelled = isinstance(contents, str) and contents != quoted(title, text)
+    return clean(Document(_id(fields, where), title, text, contents if spelled else None))
 
 
 def _id(fields: dict[str, Any], where: str) -> str:
     value = fields.get("id")
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise CorpusError(f"{where} needs an 'id' that is a non-empty string or an integer")
-    return well_formed(str(value))
+    return str(value)
 
 
 def _body(fields: dict[str, Any], where: str) -> tuple[str, str]:
@@ -85,6 +88,7 @@ def split_contents(contents: str) -> tuple[str, str]:
     title, newline, text = contents.partition("\n")
     if not newline:
         return "", contents
+    title = title.removesuffix("\r")
     if len(title) >= 2 and title[0] == title[-1] == '"':
         title = title[1:-1]
     return title, text

@@ -35,11 +35,18 @@ class Document:
     """Without quotes; may be empty."""
     text: str
     """Body, without the title."""
+    verbatim: str | None = None
+    """``contents`` as the corpus spelled it, where that differs from the form made of the parts."""
 
     @property
     def contents(self) -> str:
-        """The form that Search-R1 clients read: the title in quotes, a newline, the body."""
-        return f'"{self.title}"\n{self.text}'
+        """The form that clients read, as stored, or: the title in quotes, a newline, the body."""
+        return quoted(self.title, self.text) if self.verbatim is None else self.verbatim
+
+
+def quoted(title: str, text: str) -> str:
+    """Return the ``contents`` of Search-R1 corpora: the title in quotes, a newline, the body."""
+    return f'"{title}"\n{text}'
 
 
 def well_formed(text: str) -> str:
@@ -49,21 +56,28 @@ def well_formed(text: str) -> str:
 
 def clean(document: Document) -> Document:
     """Return the document with every string fit for UTF-8; usually itself."""
-    fields = (document.id, document.title, document.text)
-    fit = tuple(map(well_formed, fields))
-    return document if fit == fields else Document(*fit)
+    verbatim = document.verbatim
+    fit = Document(
+        well_formed(document.id),
+        well_formed(document.title),
+        well_formed(document.text),
+        None if verbatim is None else well_formed(verbatim),
+    )
+    return document if fit == document else fit
 
 
 def to_line(document: Document) -> bytes:
     """Return the canonical line of a document, newline included."""
     fields = {"id": document.id, "title": document.title, "text": document.text}
+    if document.verbatim is not None:
+        fields["contents"] = document.verbatim
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def from_line(line: bytes) -> Document:
     """Read a canonical line back."""
     fields = json.loads(line)
-    return Document(fields["id"], fields["title"], fields["text"])
+    return Document(fields["id"], fields["title"], fields["text"], fields.get("contents"))
 
 
 def corpus_digest(documents: Iterable[Document]) -> str:
