@@ -11,7 +11,7 @@ from searchqa_services.search.engine.documents import Document
 from searchqa_services.search.engine.protocol import Hit
 from searchqa_services.search.schema import Limits, Malformed
 
-LIMITS = Limits(default_top_k=3, max_top_k=100, max_queries=4, max_query_chars=50)
+LIMITS = Limits(default_top_k=3, max_top_k=100, max_hits=1000, max_queries=4, max_query_chars=50)
 HITS = [Hit(Document("1", 'The "T"', "text\nmore é"), 2.5, 0)]
 
 
@@ -63,6 +63,8 @@ def test_spellings(body, queries, top_k, with_scores, single):
         ({"queries": ["a"], "topk": -1}, "'topk' must be a whole number of at least 0"),
         ({"queries": ["a"], "topk": "3"}, "'topk' must be a whole number"),
         ({"queries": ["a"], "topk": 2.0}, "'topk' must be a whole number"),
+        ({"queries": ["a"], "topk": "\ud800"}, "'topk' must be a whole number.*\ufffd"),
+        ({"queries": ["a"], "return_scores": "\udfff"}, "must be true or false, not .\ufffd"),
         ({"queries": ["a"], "topk": True}, "'topk' must be a whole number"),
         ({"queries": ["a"], "topk": 1, "top_k": 2}, "Give only one of 'topk' and 'top_k'"),
         ({"queries": ["a"], "return_scores": "yes"}, "'return_scores' must be true or false"),

@@ -7,9 +7,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from searchqa_services.search.app import FINGERPRINT_HEADER, create_app
 from searchqa_services.search.engine.bm25 import BM25Index
+from searchqa_services.search.settings import Settings
 
 
 class GatedIndex:
@@ -92,6 +95,50 @@ def test_limits(serving, small_index):
         cut = http.post("/retrieve", json={"queries": ["w0 w1 title3"]}).json()["result"]
         assert cut == http.post("/retrieve", json={"queries": ["w0 w1"]}).json()["result"]
         assert "searchqa_search_queries_truncated_total 1.0" in http.get("/metrics").text
+
+
+def test_one_request_can_only_ask_for_so_many_hits(serving, small_index):
+    with serving(small_index, max_hits=600) as http:
+        ask = lambda **body: http.post("/retrieve", json=body)  # noqa: E731
+        assert ask(queries=["w0"] * 200, topk=3).status_code == 200
+        assert ask(queries=["w0"] * 2, topk=10**9).status_code == 200  # 300 documents
+        refused = ask(queries=["w0"] * 201, topk=3)
+        assert (refused.status_code, refused.json()["detail"]) == (
+            422,
+            "201 queries with 3 hits each ask for more than 600 hits; send several requests.",
+        )
+    assert Settings().max_queries * Settings().default_top_k <= Settings().max_hits
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["\ud800", "w0", 10**30, [], {}]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+names = st.sampled_from(["queries", "query", "topk", "top_k", "k", "return_scores", "other"])
+bodies = json_values | st.dictionaries(names, json_values, max_size=4)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bodies)
+@example({"queries": ["x"], "topk": "\ud800"})
+@example({"queries": ["x"], "return_scores": ["\udc00"]})
+def test_every_json_body_is_answered_or_refused(live, body):
+    status = live.post("/retrieve", content=_json(body)).status_code
+    assert status in (200, 503) or 400 <= status < 500
+
+
+@pytest.mark.parametrize("depth", [100, 900, 990, 5000])
+def test_a_deep_value_is_refused_with_a_sentence(live, depth):
+    deep = "[" * depth + "]" * depth
+    answer = live.post("/retrieve", content=f'{{"queries": ["x"], "topk": {deep}}}'.encode())
+    assert answer.status_code == 422
+    assert answer.json()["detail"].endswith(".")
 
 
 def test_more_hits_than_documents_is_fine(serving, documents_of):
@@ -179,6 +226,16 @@ def test_an_index_that_cannot_be_loaded_is_told(serving, tmp_path):
         assert http.get("/health").status_code == 200
 
 
+def test_whatever_fails_while_loading_is_told(serving, tmp_path, monkeypatch):
+    def fail(path):
+        raise RuntimeError("no memory to map")
+
+    monkeypatch.setattr(BM25Index, "load", fail)
+    with serving(folder=tmp_path) as http:
+        _wait_until(lambda: "no memory to map" in http.get("/ready").json()["detail"])
+        assert http.get("/ready").status_code == 503
+
+
 def test_a_real_fault_is_500_logged_and_counted(serving, caplog):
     with serving(BrokenIndex()) as http:
         answer = http.post("/retrieve", json={"queries": ["a"]})
@@ -207,7 +264,7 @@ def test_settings_come_from_the_environment(monkeypatch, small_index, tmp_path):
     small_index.save(tmp_path / "index")
     monkeypatch.setenv("SEARCHQA_INDEX", str(tmp_path / "index"))
     monkeypatch.setenv("SEARCHQA_DEFAULT_TOP_K", "9")
-    settings = create_app().state.service.settings
-    assert settings.index == tmp_path / "index"
-    assert settings.limits.default_top_k == 9
-    assert settings.host == "127.0.0.1"
+    found = create_app().state.service.settings
+    assert found.index == tmp_path / "index"
+    assert found.limits.default_top_k == 9
+    assert found.host == "127.0.0.1"

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 
 from searchqa_services.search.dialects import choose
 from searchqa_services.search.engine.bm25 import BM25Index
+from searchqa_services.search.engine.documents import well_formed
 from searchqa_services.search.engine.errors import SearchServiceError
 from searchqa_services.search.engine.protocol import Index
 from searchqa_services.search.metrics import MEDIA_TYPE, MeasureRequests, Metrics
@@ -66,9 +67,10 @@ class SearchService:
             return
         try:
             self._use(await asyncio.to_thread(BM25Index.load, self.settings.index))
-        except (SearchServiceError, OSError, ValueError) as error:
-            self._failure = f"The index cannot be loaded: {error}"
-            logger.error(self._failure)
+        except Exception as error:  # whatever it is, /ready must say it
+            known = isinstance(error, SearchServiceError | OSError)
+            self._failure = f"The index cannot be loaded: {error if known else repr(error)}"
+            logger.error(self._failure, exc_info=not known)
 
     @property
     def index(self) -> Index:
@@ -121,6 +123,11 @@ def answer(index: Index, content_type: str, body: bytes, limits: Limits) -> Sear
     top_k = min(request.top_k, index.size)
     if top_k > limits.max_top_k:
         raise Malformed(f"At most {limits.max_top_k} hits per query, not {request.top_k}.")
+    if len(request.queries) * top_k > limits.max_hits:
+        raise Malformed(
+            f"{len(request.queries)} queries with {top_k} hits each ask for more than"
+            f" {limits.max_hits} hits; send several requests."
+        )
     queries = [query[: limits.max_query_chars] for query in request.queries]
     results = index.search(queries, top_k)
     return SearchAnswer(
@@ -196,7 +203,9 @@ def _add_routes(app: FastAPI, service: SearchService) -> None:
 async def _refuse(retry_after_s: int, request: Request, fault: Exception) -> Response:
     assert isinstance(fault, RequestFault)
     headers = {"Retry-After": str(retry_after_s)} if fault.retry else {}
-    return JSONResponse({"detail": str(fault)}, status_code=fault.status, headers=headers)
+    return JSONResponse(
+        {"detail": well_formed(str(fault))}, status_code=fault.status, headers=headers
+    )
 
 
 async def _gone(request: Request, fault: Exception) -> Response:

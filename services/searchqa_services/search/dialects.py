@@ -77,6 +77,14 @@ def _dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _shown(value: object) -> str:
+    """A wrong value in a sentence: short, and fit for UTF-8."""
+    try:  # the status of what is too deep to write is its kind
+        return well_formed(_dumps(value)[:60])
+    except RecursionError:
+        return f"a deep {type(value).__name__}"
+
+
 def wire_hits(hits: Sequence[Hit], with_scores: bool) -> list[dict[str, Any]]:
     """Return hits as wire objects, with a Python float for the score or as bare documents."""
     if with_scores:
@@ -145,7 +153,7 @@ def _top_k(fields: Mapping[str, Any], limits: Limits) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Malformed(
             f"'{name}' must be a whole number of at least 0 (0 means {limits.default_top_k}),"
-            f" not {_dumps(value)[:60]}."
+            f" not {_shown(value)}."
         )
     return value or limits.default_top_k
 
@@ -156,7 +164,7 @@ def _with_scores(fields: Mapping[str, Any]) -> bool:
         # Clients that leave it out: Search-R1's expect bare documents, rLLM's expect scores.
         return "top_k" in fields or fields.get("query") is not None
     if not isinstance(value, bool):
-        raise Malformed(f"'{name}' must be true or false, not {_dumps(value)[:60]}.")
+        raise Malformed(f"'{name}' must be true or false, not {_shown(value)}.")
     return value
 
 

@@ -50,6 +50,8 @@ class Limits:
     """Hits per query where the request names none."""
     max_top_k: int
     """Largest ``topk``, after it was cut to the size of the corpus."""
+    max_hits: int
+    """Most hits of one request: its queries times its ``topk``."""
     max_queries: int
     """Most queries in one request."""
     max_query_chars: int
@@ -91,7 +93,7 @@ class DocumentModel(BaseModel):
 
     id: str
     contents: str
-    """The title in quotes, a newline, the text."""
+    """As stored; by itself the title in quotes, a newline, the text."""
     title: str
     text: str
 
@@ -145,7 +147,8 @@ RETRIEVE_OPENAPI: dict[str, Any] = {
                         "topk": {
                             "type": ["integer", "null"],
                             "minimum": 0,
-                            "description": "Also top_k, k or top_n; 0 and null mean the default.",
+                            "description": "Also top_k, k or top_n; 0 and null mean the default."
+                            " More than the corpus has is cut, up to the server's max_top_k.",
                         },
                         "return_scores": {
                             "type": ["boolean", "null"],

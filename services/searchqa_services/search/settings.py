@@ -36,7 +36,14 @@ class Settings(BaseSettings):
     default_top_k: int = Field(
         default=3, ge=1, description="Hits per query where the request names none."
     )
-    max_top_k: int = Field(default=1000, ge=1, description="Most hits per query (422 above).")
+    max_top_k: int = Field(
+        default=1000,
+        ge=1,
+        description="Most hits per query, after a cut to the size of the corpus (422 above).",
+    )
+    max_hits: int = Field(
+        default=100_000, ge=1, description="Most queries times topk in a request (422 above)."
+    )
     max_queries: int = Field(
         default=8192, ge=1, description="Most queries per request (422 above)."
     )
@@ -59,6 +66,7 @@ class Settings(BaseSettings):
         return Limits(
             default_top_k=self.default_top_k,
             max_top_k=self.max_top_k,
+            max_hits=self.max_hits,
             max_queries=self.max_queries,
             max_query_chars=self.max_query_chars,
         )
