@@ -23,7 +23,7 @@ from searchqa.scoring import REWARDS, em
 from searchqa.search import SearchBackend, open_search
 from searchqa.spaces import FreeText
 from searchqa.structure import StratumKey, check_stratum_key
-from searchqa.types import Question, Status
+from searchqa.types import Question, SearchHit, Status
 
 INFO_SCHEMA = "searchqa.info/1"
 
@@ -92,7 +92,7 @@ class SearchQAEnv(gymnasium.Env[str, str]):
     | ``num_attempted`` | int | ``num_searches + num_failed + num_over_budget`` |
     | ``num_failed``, ``num_over_budget`` | int | searches not carried out, and why |
     | ``num_empty``, ``num_repeated`` | int | of those carried out: found nothing, asked before |
-    | ``num_hits`` | int | of those carried out: a golden answer occurs in the results |
+    | ``num_hits`` | int | of those carried out: a golden answer occurs in the results as shown |
     | ``num_supporting`` | int | supporting passages found; -1 where the question names none |
     | ``num_invalid`` | int | invalid replies |
     | ``num_fabricated`` | int | replies in which the agent wrote results itself |
@@ -156,7 +156,7 @@ class SearchQAEnv(gymnasium.Env[str, str]):
             template=prompt,
             reward=reward,
             max_searches=max_searches,
-            max_turns=max_searches + 1 if max_turns is None else max_turns,
+            max_turns=_turns(max_searches) if max_turns is None else max_turns,
             top_k=top_k,
             max_query_chars=max_query_chars,
             max_observation_chars=max_observation_chars,
@@ -276,19 +276,26 @@ class SearchQAEnv(gymnasium.Env[str, str]):
     def _observe(self, machine: EpisodeMachine, queries: tuple[str, ...]) -> str:
         if not queries:
             return machine.observe()
+        try:  # the status is the episode before the step, whatever failed
+            try:  # the status is a voided episode
+                results = self._timed_search(queries)
+            except SearchUnavailable:
+                if self.on_search_failure == "raise":
+                    raise
+                machine.void()
+                return ""
+            machine.index_fingerprint = self.search.fingerprint
+            return machine.observe(results)
+        except BaseException:
+            machine.retract()
+            raise
+
+    def _timed_search(self, queries: tuple[str, ...]) -> list[list[SearchHit]]:
         began = time.perf_counter()
-        try:  # the status is a voided episode, or the one before the step
-            results = self.search.search(queries, self.rules.top_k)
-        except BaseException as error:
-            if self.on_search_failure == "raise" or not isinstance(error, SearchUnavailable):
-                machine.retract()
-                raise
-            machine.void()
-            return ""
+        try:  # time counts whatever comes of it
+            return self.search.search(queries, self.rules.top_k)
         finally:
             self._search_s += time.perf_counter() - began
-        machine.index_fingerprint = self.search.fingerprint
-        return machine.observe(results)
 
     def _info(self, role: str) -> dict[str, Any]:
         """A fresh dict: the same keys and types at every reset and step."""
@@ -320,11 +327,17 @@ class SearchQAEnv(gymnasium.Env[str, str]):
         return info
 
 
+def _turns(max_searches: object) -> int:
+    """The default ``max_turns``; a ``max_searches`` of another kind is refused later, by name."""
+    return max_searches + 1 if isinstance(max_searches, int) else 1
+
+
 def _check(rules: Rules, on_search_failure: str, render_mode: str | None) -> None:
     """Refuse what cannot work, with one sentence."""
-    if rules.template is not None and "{question}" not in rules.template:
-        raise ConfigError(f"prompt={rules.template!r} must contain {{question}}")
-    if rules.reward not in REWARDS:
+    template: object = rules.template
+    if template is not None and not (isinstance(template, str) and "{question}" in template):
+        raise ConfigError(f"prompt={template!r} must be a text and must contain {{question}}")
+    if not isinstance(rules.reward, str) or rules.reward not in REWARDS:
         raise ConfigError(f"reward={rules.reward!r} is unknown; use one of {', '.join(REWARDS)}")
     if on_search_failure not in ("raise", "void"):
         raise ConfigError(f"on_search_failure={on_search_failure!r} must be 'raise' or 'void'")

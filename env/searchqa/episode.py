@@ -7,12 +7,13 @@ the synchronous, the vector and the asynchronous environment are thin shells ove
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from searchqa.errors import EpisodeError
-from searchqa.protocols.base import Action, ActionProtocol, Answer, Invalid, Search
+from searchqa.errors import EpisodeError, SearchProtocolError
+from searchqa.protocols.base import Action, ActionProtocol, Answer, Invalid, Rendered, Search
 from searchqa.scoring import REWARDS, contains_answer
 from searchqa.spaces import well_formed
 from searchqa.structure import COUNTERS, StratumKey, call_token, signature, stratum
@@ -60,6 +61,20 @@ class Rules:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """All that one turn may change, as it was before."""
+
+    lengths: tuple[int, int, int, int]
+    """Of segments, turns, calls and tokens, which only ever grow."""
+    counts: dict[str, int]
+    asked: frozenset[str]
+    found: frozenset[str]
+    status: Status
+    answer: str
+    reward_parts: dict[str, float]
+
+
 class EpisodeMachine:
     """One episode. Call :meth:`act` and :meth:`observe` in turn until :attr:`done`."""
 
@@ -82,9 +97,10 @@ class EpisodeMachine:
         self._asked: set[str] = set()
         self._found: set[str] = set()
         self._granted: tuple[str, ...] = ()
+        self._refused: tuple[str, ...] = ()
         self._feedback = ""
         self._waiting = False
-        self._before = (1, 0, 0, self.counts.copy())
+        self._before = self._snapshot()
 
     @property
     def prompt(self) -> str:
@@ -132,8 +148,14 @@ class EpisodeMachine:
             raise EpisodeError(f"the episode has ended ({self.status}); call reset() before step()")
         if self._waiting:
             raise EpisodeError("the last action waits for its results; call observe() first")
-        self._before = (len(self.segments), len(self.calls), len(self._tokens), self.counts.copy())
-        text = well_formed(text)
+        self._before = self._snapshot()
+        try:  # a protocol that fails leaves the episode as it was
+            return self._act(well_formed(text))
+        except BaseException:
+            self.retract()
+            raise
+
+    def _act(self, text: str) -> tuple[str, ...]:
         action = self.rules.protocol.parse(text)
         if isinstance(action, Search) and max(map(len, action.queries)) > self._max_query:
             action = Invalid("query_too_long", action.consumed)
@@ -158,6 +180,9 @@ class EpisodeMachine:
 
         Raises:
             EpisodeError: :meth:`act` is due, or the number of lists is wrong.
+            SearchProtocolError: A score is no finite number.
+
+        After any error :meth:`retract` takes the turn back.
         """
         if not self._waiting:
             raise EpisodeError("there is no action to observe; call act() first")
@@ -166,7 +191,8 @@ class EpisodeMachine:
                 f"{len(self._granted)} queries need as many lists of hits, got {len(results)}"
             )
         text = self._execute(results) if self._granted else self._feedback
-        self._granted, self._feedback, self._waiting = (), "", False
+        text += self._refuse()
+        self._settle()
         if not self.done and self.counts["num_turns"] >= self.rules.max_turns:
             self._end(Status.TURN_LIMIT)
         if self.done:
@@ -176,10 +202,14 @@ class EpisodeMachine:
         return text
 
     def retract(self) -> None:
-        """Forget the last :meth:`act`, whose queries could not be executed; it may be repeated."""
-        segments, calls, tokens, self.counts = self._before
-        del self.segments[segments:], self.calls[calls:], self._tokens[tokens:], self.turns[-1:]
-        self._granted, self._feedback, self._waiting = (), "", False
+        """Forget the last :meth:`act` and what :meth:`observe` made of it; it may be repeated."""
+        before = self._before
+        segments, turns, calls, tokens = before.lengths
+        del self.segments[segments:], self.turns[turns:], self.calls[calls:], self._tokens[tokens:]
+        self.counts, self.reward_parts = before.counts.copy(), before.reward_parts.copy()
+        self._asked, self._found = set(before.asked), set(before.found)
+        self.status, self.answer = before.status, before.answer
+        self._settle()
 
     def void(self) -> None:
         """End the episode because the granted queries could not be executed.
@@ -190,14 +220,16 @@ class EpisodeMachine:
             self.counts["num_failed"] += 1
             self.counts["num_attempted"] += 1
             self._add(SearchCall(turn=len(self.turns), query=query, status="failed"))
-        self._granted, self._waiting = (), False
+        self._refuse()
+        self._settle()
         self.status = Status.ERROR_SEARCH
 
     def abandon(self) -> None:
         """End the episode from outside, for instance when the agent's context is full."""
         if self.done:
             raise EpisodeError(f"the episode has already ended ({self.status})")
-        self._granted, self._waiting = (), False
+        self._refuse()
+        self._settle()
         self._end(Status.EXTERNAL)
 
     def episode(self) -> Episode:
@@ -226,6 +258,21 @@ class EpisodeMachine:
             seed=self.seed,
             settings=self.rules.settings(),
         )
+
+    def _snapshot(self) -> _Before:
+        return _Before(
+            (len(self.segments), len(self.turns), len(self.calls), len(self._tokens)),
+            self.counts.copy(),
+            frozenset(self._asked),
+            frozenset(self._found),
+            self.status,
+            self.answer,
+            self.reward_parts.copy(),
+        )
+
+    def _settle(self) -> None:
+        """Nothing of the last action is left to do."""
+        self._granted, self._refused, self._feedback, self._waiting = (), (), "", False
 
     @property
     def _max_query(self) -> int:
@@ -260,23 +307,28 @@ class EpisodeMachine:
         """Grant what the budget allows; on the last turn that is nothing."""
         last = self.counts["num_turns"] >= self.rules.max_turns
         left = 0 if last else self.rules.max_searches - self.counts["num_searches"]
-        self._granted = queries[:left]
-        for query in queries[left:]:
+        self._granted, self._refused = queries[:left], queries[left:]
+
+    def _refuse(self) -> str:
+        """Record the queries that were not granted, after the granted ones; say that they were."""
+        for query in self._refused:
             self.counts["num_over_budget"] += 1
             self.counts["num_attempted"] += 1
             self._add(SearchCall(turn=len(self.turns), query=query, status="over_budget"))
-        if not self._granted:
-            self._feedback = self.rules.protocol.over_budget_message()
+        return self.rules.protocol.over_budget_message() if self._refused else ""
 
     def _execute(self, results: Sequence[Sequence[SearchHit]]) -> str:
         rendered = self.rules.protocol.render(results, self.rules.max_observation_chars)
         for query, hits in zip(self._granted, results, strict=True):
-            self._count_search(self._call(query, hits, rendered.truncated and bool(hits)))
+            self._count_search(self._call(query, hits, rendered))
         return rendered.text
 
-    def _call(self, query: str, hits: Sequence[SearchHit], truncated: bool) -> SearchCall:
+    def _call(self, query: str, hits: Sequence[SearchHit], rendered: Rendered) -> SearchCall:
         golds = self.question.golden_answers
         ids = tuple(hit.id for hit in hits)
+        if not all(math.isfinite(hit.score) for hit in hits):
+            raise SearchProtocolError(f"the search for {query!r} gave a score that is not finite")
+        shown = not rendered.truncated or contains_answer(rendered.text, golds)
         return SearchCall(
             turn=len(self.turns),
             query=query,
@@ -284,10 +336,10 @@ class EpisodeMachine:
             ids=ids,
             ranks=tuple(range(1, len(hits) + 1)),
             scores=tuple(hit.score for hit in hits),
-            hit=any(contains_answer(hit.contents, golds) for hit in hits),
+            hit=shown and any(contains_answer(hit.contents, golds) for hit in hits),
             supporting=tuple(i for i in ids if i in self.question.supporting),
             repeated=query.casefold() in self._asked,
-            truncated=truncated,
+            truncated=rendered.truncated and bool(hits),
         )
 
     def _count_search(self, call: SearchCall) -> None:

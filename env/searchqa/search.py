@@ -142,6 +142,11 @@ def open_search(search: str | SearchBackend, questions: str, timeout_s: float) -
         ConfigError: The name means nothing or what it names cannot be opened.
     """
     if not isinstance(search, str):
+        if not isinstance(search, SearchBackend):
+            raise ConfigError(
+                f"search={search!r} is neither a text nor has it search(), check_ready() and "
+                "fingerprint, as a SearchBackend must"
+            )
         return search
     if search == "embedded":
         return _demo_search(**_demo_config(questions))

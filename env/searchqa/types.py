@@ -99,9 +99,9 @@ class SearchCall:
     scores: tuple[float, ...] = ()
     """One for each id."""
     hit: bool = False
-    """A golden answer occurs in the returned passages."""
+    """A golden answer occurs in the returned passages, in the part that was shown."""
     supporting: tuple[str, ...] = ()
-    """Which of the question's supporting passages were returned."""
+    """Which of the question's supporting passages were returned, shown whole or cut."""
     repeated: bool = False
     """The same query was executed earlier in this episode."""
     truncated: bool = False

@@ -48,6 +48,18 @@ def test_options_that_name_none_are_refused(
         ({"top_k": True}, "top_k=True must be an integer"),
         ({"max_query_chars": 0}, "max_query_chars=0 must be"),
         ({"max_observation_chars": 10}, "max_observation_chars=10 must be an integer"),
+        ({"max_searches": "4"}, "max_searches='4' must be an integer of at least 0"),
+        ({"max_searches": None}, "max_searches=None must be an integer"),
+        ({"max_turns": "4"}, "max_turns='4' must be an integer of at least 1"),
+        ({"prompt": 5}, r"prompt=5 must be a text and must contain \{question\}"),
+        ({"reward": []}, r"reward=\[\] is unknown"),
+        ({"protocol": 5}, "protocol=5 is neither a name nor an ActionProtocol"),
+        ({"stratum": []}, r"stratum=\[\] is unknown"),
+        ({"search": 5}, "search=5 is neither a text nor has it"),
+        ({"search": "http://127.0.0.1:9", "search_timeout_s": "9"}, "search_timeout_s .* not '9'"),
+        ({"search": "http://127.0.0.1:9", "search_timeout_s": 1e300}, "search_timeout_s must be"),
+        ({"questions": 5}, "questions='5' must be demo:SPLIT"),
+        ({"questions": ["q.jsonl"]}, "or a sequence of Question"),
         ({"search": "http://your-host/"}, "no address of a service"),
         ({"questions": "nowhere.jsonl"}, "neither demo:train"),
     ],
@@ -88,6 +100,45 @@ def test_any_failure_of_ones_own_search_leaves_the_episode(make_env: Make, scrip
         with pytest.raises(error):
             env.step("<search>a</search>")
     assert env.step("<search>a</search>")[-1]["structure"] == "S1e"
+
+
+class BadSearch:
+    """A search that first gives what it must not, then nothing found."""
+
+    fingerprint = "bad"
+
+    def __init__(self, bad: Any) -> None:
+        self.bad = [bad]
+
+    def search(self, queries: Any, top_k: int) -> Any:
+        return self.bad.pop() if self.bad else [[] for _ in queries]
+
+    def check_ready(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        [],
+        [None],
+        [["text"]],
+        [[SearchHit(id="a", contents=None, score=1.0)]],  # type: ignore[arg-type]
+        [[SearchHit(id="a", contents="x", score="high")]],  # type: ignore[arg-type]
+        [[SearchHit(id="a", contents="x", score=float("nan"))]],
+    ],
+)
+@pytest.mark.parametrize("on_failure", ["raise", "void"])
+def test_after_a_bad_result_the_step_can_be_tried_again(
+    make_env: Make, bad: Any, on_failure: str
+) -> None:
+    env = make_env(search=BadSearch(bad), on_search_failure=on_failure)
+    env.reset(seed=0)
+    with pytest.raises((TypeError, AttributeError, EpisodeError, SearchProtocolError)):
+        env.step("<search>a</search>")
+    info = env.step("<search>a</search>")[-1]
+    assert (info["structure"], info["num_searches"], info["num_repeated"]) == ("S1e", 1, 0)
 
 
 def test_a_dead_search_can_void_the_episode(make_env: Make, scripted: type) -> None:

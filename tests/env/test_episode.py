@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from searchqa.episode import EpisodeMachine, Rules
-from searchqa.errors import EpisodeError
+from searchqa.errors import EpisodeError, SearchProtocolError
 from searchqa.protocols import get_protocol
 from searchqa.protocols.base import Action, Search
 from searchqa.protocols.search_r1 import INVALID, OVER_BUDGET, SearchR1
@@ -234,12 +234,88 @@ def test_each_query_of_a_parallel_call_counts_one() -> None:
     machine = EpisodeMachine(QUESTION, Rules(protocol=Pairs(), max_searches=3, max_turns=9))
     assert machine.act(search("a|b")) == ("a", "b")
     assert machine.observe([[HIT], [MISS]]).count("Doc 1") == 2
-    assert machine.act(search("a|d")) == ("a",)
-    machine.observe([[HIT]])
-    assert machine.structure == "S1h S1m B2 S2h"
+    assert machine.act(search("a|d|e")) == ("a",)
+    text = machine.observe([[HIT]])
+    assert "Ann" in text
+    assert text.endswith(OVER_BUDGET)
+    assert machine.structure == "S1h S1m S2h B2 B2"
+    assert [call.query for call in machine.calls] == ["a", "b", "a", "d", "e"]
     assert machine.counts["num_searches"] == 3
     assert machine.counts["num_repeated"] == 1
+    assert machine.counts["num_over_budget"] == 2
+
+
+@pytest.mark.parametrize("end", ["void", "abandon"])
+def test_refused_queries_are_recorded_however_the_turn_ends(end: str) -> None:
+    machine = EpisodeMachine(QUESTION, Rules(protocol=Pairs(), max_searches=1, max_turns=9))
+    machine.act(search("a|b"))
+    getattr(machine, end)()
+    assert [call.query for call in machine.calls][-1] == "b"
     assert machine.counts["num_over_budget"] == 1
+    assert machine.episode().structure.endswith("B1")
+
+
+def test_a_hit_that_was_cut_away_does_not_count() -> None:
+    long = SearchHit(id="s1", contents='"T"\n' + "x " * 100 + "Ann", score=1.0)
+    for limit, hits in ((150, 0), (400, 1)):
+        machine = EpisodeMachine(QUESTION, rules(max_observation_chars=limit))
+        (text,) = play(machine, (search("a"), [long]))
+        assert machine.counts["num_hits"] == ("Ann" in text) == hits
+        assert machine.structure == ("S1h" if hits else "S1m")
+
+
+def state(machine: EpisodeMachine) -> bytes:
+    names = ("segments", "turns", "calls", "counts", "status", "answer", "reward_parts")
+    inner = (machine._tokens, sorted(machine._asked), sorted(machine._found), machine._waiting)
+    return pickle.dumps([[getattr(machine, name) for name in names], inner])
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), -float("inf")])
+def test_a_score_that_is_not_finite_is_refused_and_the_turn_taken_back(score: float) -> None:
+    machine = EpisodeMachine(QUESTION, Rules(protocol=Pairs()))
+    before = state(machine)
+    machine.act(search("a|b"))
+    bad = SearchHit(id="s2", contents="x", score=score)
+    with pytest.raises(SearchProtocolError, match="not finite"):
+        machine.observe([[HIT], [bad]])  # the first is counted by then
+    machine.retract()
+    assert state(machine) == before
+
+
+class Failing(SearchR1):
+    """A protocol whose parts fail on command."""
+
+    __slots__ = ()
+    fail: str = ""
+
+    def parse(self, text: str) -> Action:
+        return self._maybe("parse") or SearchR1.parse(self, text)
+
+    def fabricated(self, text: str) -> bool:
+        return self._maybe("fabricated") or SearchR1.fabricated(self, text)
+
+    def invalid_message(self, reason: object) -> str:
+        return self._maybe("invalid_message") or INVALID
+
+    def _maybe(self, name: str) -> None:
+        if Failing.fail == name:
+            raise ZeroDivisionError(name)
+
+
+@pytest.mark.parametrize("part", ["parse", "fabricated", "invalid_message"])
+def test_a_protocol_that_fails_leaves_the_episode_as_it_was(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = EpisodeMachine(QUESTION, Rules(protocol=Failing()))
+    play(machine, (search("a"), [HIT]))
+    before = state(machine)
+    monkeypatch.setattr(Failing, "fail", part)
+    with pytest.raises(ZeroDivisionError):
+        machine.act("nonsense")
+    assert state(machine) == before
+    monkeypatch.setattr(Failing, "fail", "")
+    play(machine, "nonsense")
+    assert machine.structure == "S1h X2"
 
 
 pieces = st.sampled_from(

@@ -19,6 +19,8 @@ def get_protocol(protocol: str | ActionProtocol) -> ActionProtocol:
         ConfigError: The name is unknown.
     """
     if not isinstance(protocol, str):
+        if not callable(getattr(protocol, "parse", None)):
+            raise ConfigError(f"protocol={protocol!r} is neither a name nor an ActionProtocol")
         return protocol
     if protocol not in PROTOCOLS:
         known = ", ".join(sorted(PROTOCOLS))
