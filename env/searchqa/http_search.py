@@ -7,6 +7,7 @@ reply) fails at once. Nothing a service says about a failure ever becomes text t
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -14,11 +15,14 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from searchqa.errors import ConfigError, SearchProtocolError, SearchUnavailable
+from searchqa.spaces import well_formed
 from searchqa.types import SearchHit
 
 if TYPE_CHECKING:
@@ -30,12 +34,29 @@ _PLACEHOLDER = re.compile(
 )
 _READY_S = 10.0
 """Longest wait for a service to come up, in seconds."""
+_LONGEST_S = 86_400
+"""Longest deadline of a call, in seconds: sockets cannot wait for ever."""
+_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 _LONGEST_BACKOFF_S = 2.0
 _LEAST_S = 0.05
 """With less than this left no further attempt is worth it, in seconds."""
+_GRACE_S = 0.02
+"""How much longer than its sockets a request may take, so that their own errors come first."""
 _FINGERPRINT = "X-Index-Fingerprint"
 _OPENING = threading.Lock()
 _PROBE = "Who was the first president?"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What one request brought."""
+
+    status: int | str
+    """Status code, or the name of the failure."""
+    content: bytes = b""
+    wait: float = 0.0
+    """Seconds the service asks to wait."""
+    fingerprint: str = ""
 
 
 class HttpSearch:
@@ -55,8 +76,10 @@ class HttpSearch:
         Raises:
             ConfigError: The URL is malformed or a placeholder, or a number is out of range.
         """
-        if not timeout_s > 0:
-            raise ConfigError(f"search_timeout_s must be above 0, not {timeout_s}")
+        if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _LONGEST_S:
+            raise ConfigError(
+                f"search_timeout_s must be above 0 and at most {_LONGEST_S}, not {timeout_s!r}"
+            )
         self.url = _retrieve_url(url)
         self.timeout_s = timeout_s
         self.max_retries = max_retries
@@ -83,8 +106,8 @@ class HttpSearch:
     def check_ready(self) -> None:
         """Wait until the service is ready, at most ten seconds or the timeout; then one search.
 
-        A service that answers but is still loading gets all of that time, one that cannot be
-        reached only the usual retries. A service without ``/ready`` is judged by the search
+        A service that is still loading and one that refuses connections, because it is just
+        starting, get all of that time. A service without ``/ready`` is judged by the search
         alone. Once ready, never asked again.
 
         Raises:
@@ -119,7 +142,9 @@ class HttpSearch:
 
                 limits = httpx.Limits(max_connections=256, max_keepalive_connections=64)
                 verify = self.url.startswith("https:")  # loading certificates costs 20 ms
-                self._client = httpx.Client(limits=limits, verify=verify)
+                host = urlsplit(self.url).hostname or ""
+                proxies = not _LOOPBACK.fullmatch(host)  # no proxy leads to this machine
+                self._client = httpx.Client(limits=limits, verify=verify, trust_env=proxies)
                 self._owner = os.getpid()
                 weakref.finalize(self, self._client.close)
             return self._client
@@ -129,7 +154,7 @@ class HttpSearch:
     ) -> Any:
         """Send until it works, it cannot work, or the deadline or the retries run out.
 
-        With ``patient`` an answer of 503 does not count as a retry.
+        With ``patient`` neither an answer of 503 nor a refused connection counts as a retry.
         """
         began, jitter = time.monotonic(), random.Random()
         attempts, left = 0, self.max_retries
@@ -139,7 +164,7 @@ class HttpSearch:
             seconds = max(deadline - time.monotonic(), 0.001) * share
             status, reply, wait = self._attempt(method, url, body, seconds)
             if status == 200:
-                return reply
+                return _json(reply, url)
             if isinstance(status, int) and status not in _RETRIED:
                 raise self._refused(status, reply, url)
             ceiling = min(self.backoff_s * 2**attempts, _LONGEST_BACKOFF_S)
@@ -151,29 +176,47 @@ class HttpSearch:
                     f"{time.monotonic() - began:.1f} s, the last: {status}); start it or correct "
                     "the URL"
                 )
-            left -= not (patient and status == 503)
+            left -= not (patient and status in (503, "ConnectError"))
             time.sleep(pause)
 
     def _attempt(
         self, method: str, url: str, body: Any, seconds: float
-    ) -> tuple[int | str, Any, float]:
-        """One request: (status code or the name of the failure, reply, seconds to wait)."""
+    ) -> tuple[int | str, bytes, float]:
+        """One request: (status code or the name of the failure, reply, seconds to wait).
+
+        It runs in a thread of its own, because a server that trickles header bytes outlasts every
+        timeout of a socket; such a thread is left behind until the server hangs up.
+        """
+        outcome: Future[_Reply] = Future()
+        work = (outcome, method, url, body, seconds)
+        threading.Thread(target=self._exchange, args=work, daemon=True).start()
+        try:  # the status says whether the caller retries
+            reply = outcome.result(seconds + _GRACE_S)
+        except TimeoutError:
+            return "TimeoutError", b"", 0.0
+        self.fingerprint = reply.fingerprint or self.fingerprint
+        return reply.status, reply.content, reply.wait
+
+    def _exchange(
+        self, outcome: Future[_Reply], method: str, url: str, body: Any, seconds: float
+    ) -> None:
         import httpx
 
         deadline = time.monotonic() + seconds
-        try:  # the status says whether the caller retries
+        try:  # the status is the outcome, whatever it is
             with self._connected().stream(method, url, json=body, timeout=seconds) as response:
                 content = _read_before(response, deadline)
-                wait = _retry_after(response.headers.get("retry-after", ""))
-                self.fingerprint = response.headers.get(_FINGERPRINT, self.fingerprint)
-        except (httpx.TransportError, TimeoutError) as error:
-            return type(error).__name__, None, 0.0
-        if response.status_code != 200:
-            return response.status_code, content[:200].decode("utf-8", "replace"), wait
-        return 200, _json(content, url), 0.0
+            headers = response.headers
+            wait = _retry_after(headers.get("retry-after", ""))
+            fingerprint = headers.get(_FINGERPRINT, "")
+            outcome.set_result(_Reply(response.status_code, content, wait, fingerprint))
+        except (httpx.RequestError, TimeoutError) as error:
+            outcome.set_result(_Reply(type(error).__name__))
+        except BaseException as error:
+            outcome.set_exception(error)
 
-    def _refused(self, status: int, reply: Any, url: str) -> Exception:
-        text = " ".join(str(reply).split())
+    def _refused(self, status: int, reply: bytes, url: str) -> Exception:
+        text = " ".join(reply[:200].decode("utf-8", "replace").split())
         if status >= 500:
             return SearchUnavailable(f"the search service at {url} failed with {status}: {text}")
         return SearchProtocolError(f"the search service at {url} answered {status}: {text}")
@@ -222,7 +265,7 @@ def _json(content: bytes, url: str) -> Any:
 
     try:  # the status is the package's own error
         return json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SearchProtocolError(f"the search service at {url} sent no JSON: {error}") from error
 
 
@@ -266,6 +309,23 @@ def _hit(item: Any, url: str) -> SearchHit:
     contents = document.get("contents")
     if not isinstance(contents, str):
         raise SearchProtocolError(f'a document in the reply of {url} has no text "contents"')
-    score = item.get("score")
-    number = float(score) if isinstance(score, int | float) else 0.0
-    return SearchHit(id=str(document.get("id", "")), contents=contents, score=number)
+    name = document.get("id")
+    return SearchHit(
+        id="" if name is None else well_formed(str(name)),
+        contents=well_formed(contents),
+        score=_score(item.get("score"), url),
+    )
+
+
+def _score(value: Any, url: str) -> float:
+    if value is None:
+        return 0.0
+    try:  # the status of an integer beyond all floats is that it is not finite
+        number = float(value) if type(value) in (int, float) else math.inf
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise SearchProtocolError(
+            f'"score" in the reply of {url} must be a finite number, not {str(value)[:40]!r}'
+        )
+    return number

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,8 +28,8 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.script: list[tuple[int, dict[str, str], Any]] = []
         self.ready = 200
         self.seen: list[Any] = []
@@ -215,13 +216,49 @@ def trickle(handler: Handler) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("fault", [hang, trickle])
+def trickle_headers(handler: Handler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    for _ in range(15):
+        handler.wfile.write(b"a")
+        handler.wfile.flush()
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("fault", [hang, trickle, trickle_headers])
 def test_a_call_has_one_total_deadline(server: Server, client: Any, fault: Any) -> None:
     server.script = [(200, {}, fault)] * 9
     began = time.monotonic()
     with pytest.raises(SearchUnavailable, match="did not answer"):
         client(timeout_s=0.4).search(["q"], 3)
     assert time.monotonic() - began < 1.0
+
+
+def test_a_body_that_cannot_be_decoded_is_a_failed_attempt(server: Server, client: Any) -> None:
+    server.script = [(200, {"Content-Encoding": "gzip"}, b"this is no gzip")]
+    assert client().search(["q"], 3)[0]
+    assert len(server.seen) == 2
+
+
+def test_no_proxy_is_asked_for_a_service_on_this_machine(
+    server: Server, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port()}")
+    assert client(max_retries=0).search(["q"], 3)[0]
+
+
+def test_a_service_that_is_just_starting_is_waited_for() -> None:
+    port = closed_port()
+    with ThreadPoolExecutor(1) as pool:
+        probing = pool.submit(HttpSearch(f"http://127.0.0.1:{port}", max_retries=1).check_ready)
+        time.sleep(0.8)
+        assert not probing.done()
+        with Server(port) as late:
+            thread = threading.Thread(target=late.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            probing.result(timeout=9)
+            late.shutdown()
+            thread.join()
 
 
 def test_a_hung_attempt_leaves_time_for_another(server: Server, client: Any) -> None:
@@ -254,7 +291,9 @@ def test_a_service_that_comes_up_late_is_waited_for(server: Server, client: Any)
 
 def test_a_service_that_never_is_ready(server: Server, client: Any) -> None:
     server.ready = 503
-    with pytest.raises(SearchUnavailable, match=r"/ready did not answer .* the last: (503|ReadT)"):
+    with pytest.raises(
+        SearchUnavailable, match=r"/ready did not answer .* the last: (503|ReadT|Timeout)"
+    ):
         client(timeout_s=0.3).check_ready()
 
 
@@ -281,6 +320,12 @@ def test_a_service_without_a_ready_path_is_judged_by_a_search(server: Server, cl
         ({"result": [[{"document": "text"}]]}, 'no "document"'),
         ({"result": [[{"document": {"id": 1, "content": "x"}}]]}, 'no text "contents"'),
         ({"result": [[{"document": {"contents": None}}]]}, 'no text "contents"'),
+        (b"[" * 100_000, "sent no JSON"),
+        (b'{"result": [[{"document": {"contents": "x"}, "score": NaN}]]}', "not 'nan'"),
+        (b'{"result": [[{"document": {"contents": "x"}, "score": 1e999}]]}', "not 'inf'"),
+        ({"result": [[{"document": {"contents": "x"}, "score": 10**400}]]}, "a finite number"),
+        ({"result": [[{"document": {"contents": "x"}, "score": "9"}]]}, "a finite number, not '9'"),
+        ({"result": [[{"document": {"contents": "x"}, "score": True}]]}, "not 'True'"),
     ],
 )
 def test_a_malformed_reply_names_the_field(
@@ -297,6 +342,9 @@ def test_replies_of_other_servers_are_read() -> None:
     (hit,), nothing = read_reply(bare, 2, 3, "u")
     assert (hit.id, hit.contents, hit.score, nothing) == ("5", "T\nx", 0.0, [])
     scoreless = {"result": [[{"document": {"contents": "T\nx"}, "score": None}] * 9]}
+    null = {"result": [[{"document": {"id": None, "contents": "a\ud800"}, "score": 1}]]}
+    (odd,) = read_reply(null, 1, 3, "u")[0]
+    assert (odd.id, odd.contents, odd.score) == ("", "a\ufffd", 1.0)
     hits = read_reply(scoreless, 1, 3, "u")[0]
     assert len(hits) == 3
     assert (hits[0].id, hits[0].score) == ("", 0.0)
