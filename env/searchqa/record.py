@@ -7,6 +7,7 @@ kept in ``Episode.extra``. ``from_json(to_json(e)) == e`` for every episode.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from searchqa.errors import RecordError
+from searchqa.spaces import well_formed
 from searchqa.types import Episode, Question, SearchCall, Segment, Status, Turn
 
 SCHEMA = "searchqa.episode/1"
@@ -24,9 +26,16 @@ def to_json(episode: Episode) -> str:
     """Write an episode as one line of JSON, without a newline.
 
     Args:
-        episode: Any episode whose metadata, settings and extra are JSON-able.
+        episode: Any episode whose metadata, settings and extra are JSON-able. Lone surrogates,
+            which no file in UTF-8 can hold, are replaced by U+FFFD.
+
+    Raises:
+        RecordError: It holds NaN or an infinity, which JSON cannot spell.
     """
-    return json.dumps(to_dict(episode), ensure_ascii=False)
+    try:  # the status is the package's own error
+        return well_formed(json.dumps(to_dict(episode), ensure_ascii=False, allow_nan=False))
+    except ValueError as error:
+        raise RecordError(f"the episode cannot be written as JSON: {error}") from error
 
 
 def to_dict(episode: Episode) -> dict[str, Any]:
@@ -64,7 +73,7 @@ def from_json(line: str) -> Episode:
     """
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"an episode record must be one JSON object: {error}") from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
@@ -84,8 +93,13 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> int:
 
     Returns:
         How many were written.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     target, count = Path(path), 0
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:  # whatever happens, nothing half-written is left behind
         with partial.open("w", encoding="utf-8", newline="\n") as file:

@@ -8,7 +8,6 @@ known without searching, except what a stated prior over answers gives away.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice
@@ -16,6 +15,7 @@ from pathlib import Path as FilePath
 from typing import Any, overload
 
 from searchqa.errors import ConfigError
+from searchqa.record import write_lines
 from searchqa.types import Passage, Question
 from searchqa.world_facts import SPLITS, Layout, WorldConfig, prior_of
 from searchqa.world_passages import PHRASINGS
@@ -204,20 +204,7 @@ def _passage_row(passage: Passage) -> dict[str, Any]:
 
 
 def _write(path: FilePath, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write one JSON object a line under a temporary name, then rename."""
-    partial_path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    count = 0
-    try:
-        with partial_path.open("w", encoding="utf-8", newline="\n") as file:
-            for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                count += 1
-            file.flush()
-            os.fsync(file.fileno())
-        partial_path.replace(path)
-    finally:
-        partial_path.unlink(missing_ok=True)
-    return count
+    return write_lines(path, (json.dumps(row, ensure_ascii=False) for row in rows))
 
 
 @lru_cache(maxsize=2)

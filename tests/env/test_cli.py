@@ -76,6 +76,11 @@ def test_an_output_that_cannot_be_written(
     assert f"{out} cannot be written: No such file or directory" in capsys.readouterr().err
 
 
+def test_an_output_that_is_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--episodes", "1", "--questions", SMALL, "--out", "."]) == 2
+    assert ". cannot be written: Is a directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("args", [[], ["record"], ["record", "--episodes", "x", "--out", "y"]])
 def test_usage_is_explained(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

@@ -174,3 +174,55 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path) -> None:
         write_lines(path, lines())
     assert path.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def an_episode(**changes: Any) -> Episode:
+    base = {"text": "Who?", "golden_answers": ("Ann",), "id": "q"}
+    fields: dict[str, Any] = {
+        "question": Question(**base),  # type: ignore[arg-type]
+        "segments": (),
+        "turns": (),
+        "calls": (),
+        "counts": {},
+        "structure": "",
+        "stratum": "0",
+        "answer": "",
+        "reward": 0.0,
+        "reward_parts": {},
+        "status": Status.ANSWERED,
+        "valid": True,
+        "protocol": "p",
+    }
+    return Episode(**fields | changes)
+
+
+def test_lone_surrogates_never_reach_a_file(tmp_path: Path) -> None:
+    question = Question(
+        id="\ud800", text="\udfff", golden_answers=("Ann",), metadata={"\ud800": ["\ud801"]}
+    )
+    line = to_json(an_episode(question=question, answer="x\udc00", extra={"note": "\ud800"}))
+    line.encode("utf-8")
+    episode = from_json(line)
+    assert (episode.question.id, episode.answer) == ("\ufffd", "x\ufffd")
+    assert write_lines(tmp_path / "e.jsonl", [line]) == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_json_cannot_spell_is_refused(value: float) -> None:
+    with pytest.raises(RecordError, match="cannot be written as JSON"):
+        to_json(an_episode(reward=value))
+
+
+def test_a_deep_record_is_refused() -> None:
+    with pytest.raises(RecordError, match="must be one JSON object"):
+        from_json("[" * 100_000)
+
+
+@pytest.mark.parametrize("name", [".", "folder", "folder/.."])
+def test_a_folder_is_no_file_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(IsADirectoryError):
+        write_lines(name, ["x"])
