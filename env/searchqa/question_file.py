@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,7 @@ def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield number, line
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise QuestionFileError(f"{path} cannot be read as JSON lines in UTF-8: {error}") from error
 
 
@@ -59,12 +60,16 @@ def _wrong(path: str | Path, number: int, what: str) -> QuestionFileError:
 
 def _object(line: str, path: str | Path, number: int) -> dict[str, Any]:
     try:  # the status is the package's own error, with the line in it
-        data = json.loads(line)
-    except ValueError as error:
+        data = json.loads(line, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         raise _wrong(path, number, f"not valid JSON ({error})") from error
     if not isinstance(data, dict):
         raise _wrong(path, number, f"must be a JSON object, not {type(data).__name__}")
     return data
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _question(data: dict[str, Any], path: str | Path, number: int) -> Question:
@@ -77,15 +82,15 @@ def _question(data: dict[str, Any], path: str | Path, number: int) -> Question:
         raise _wrong(path, number, '"question" must be a text that is not empty')
     metadata = data.get("metadata")
     rest = {**(metadata if isinstance(metadata, dict) else {}), **data}
-    hops, supporting = rest.pop("hops", 0), rest.pop("supporting", None)
+    supporting = rest.pop("supporting", None)
     question = Question(
         id=_identifier(data["id"], path, number),
         text=well_formed(text),
         golden_answers=data["golden_answers"],
-        hops=hops if isinstance(hops, int) else 0,
-        type=str(rest.pop("type", "")),
-        source=str(rest.pop("source", "")),
-        supporting=tuple(map(str, rest.pop("gold_passage_ids", None) or supporting or ())),
+        hops=_hops(rest.pop("hops", None), path, number),
+        type=_name(rest.pop("type", None)),
+        source=_name(rest.pop("source", None)),
+        supporting=_ids(rest.pop("gold_passage_ids", None) or supporting, path, number),
         metadata={key: value for key, value in rest.items() if key not in _OWN},
     )
     try:  # the status is the same error with the line in it
@@ -94,10 +99,28 @@ def _question(data: dict[str, Any], path: str | Path, number: int) -> Question:
         raise _wrong(path, number, str(error)) from error
 
 
+def _hops(value: Any, path: str | Path, number: int) -> int:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise _wrong(path, number, f'"hops" must be an integer of at least 0, not {value!r}')
+    return value or 0
+
+
+def _name(value: Any) -> str:
+    return "" if value is None else well_formed(str(value))
+
+
+def _ids(value: Any, path: str | Path, number: int) -> tuple[str, ...]:
+    """Ids of passages; a bare text is one id, never its letters."""
+    ids = [value] if isinstance(value, str) and value else value or []
+    if not isinstance(ids, list) or not all(type(i) in (str, int) for i in ids):
+        raise _wrong(path, number, '"supporting" must be a list of passage ids, texts or integers')
+    return tuple(well_formed(str(i)) for i in ids)
+
+
 def _identifier(value: Any, path: str | Path, number: int) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise _wrong(path, number, '"id" must be a text or an integer')
-    return str(value)
+    return well_formed(str(value))
 
 
 def checked(question: Question) -> Question:
@@ -128,7 +151,7 @@ def _answers(given: Any) -> list[Any]:
     if isinstance(given, str):
         try:  # the status of a text that is no JSON list is one answer
             parsed = json.loads(given) if given.lstrip().startswith("[") else None
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = None
         return parsed if isinstance(parsed, list) else [given]
     values = given.tolist() if hasattr(given, "tolist") else given

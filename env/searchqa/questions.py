@@ -129,6 +129,8 @@ def parse_demo(spec: str) -> DemoSpec:
         if key not in _READERS:
             known = ", ".join(_READERS)
             raise ConfigError(f"{key!r} in questions={spec!r} is unknown; use {known}")
+        if key in given:
+            raise ConfigError(f"{key!r} is twice in questions={spec!r}; give several as a,b")
         try:  # the status is the package's own error
             given[key] = _READERS[key](value)
         except ValueError as error:
@@ -180,6 +182,16 @@ def _file_questions(path: str, changed_ns: int) -> QuestionSet:
     return QuestionSet(read_questions(path), path)
 
 
+def _given(source: Any) -> list[Question]:
+    questions = list(source) if isinstance(source, Iterable) else [source]
+    if not all(isinstance(question, Question) for question in questions):
+        raise ConfigError(
+            f"questions={str(source)[:60]!r} must be demo:SPLIT, the path of a file as a text, or "
+            "a sequence of Question"
+        )
+    return questions
+
+
 def open_questions(source: str | Sequence[Question]) -> QuestionSet:
     """Open a source of questions; those named by a string are kept once per process.
 
@@ -191,7 +203,7 @@ def open_questions(source: str | Sequence[Question]) -> QuestionSet:
         QuestionFileError: A line of the file is malformed.
     """
     if not isinstance(source, str):
-        return QuestionSet(source, "the given questions")
+        return QuestionSet(_given(source), "the given questions")
     if source.startswith("demo:"):
         return _demo_questions(source)
     path = Path(source)

@@ -119,6 +119,15 @@ def test_a_file_in_the_flashrag_form(tmp_path: Path, suffix: str) -> None:
         ),
         ({"id": "a", "question": "W", "golden_answers": ["x", ""]}, "none of them empty"),
         ({"id": "a", "question": "W", "golden_answers": {"x": 1}}, "a list of at least one"),
+        ("[" * 100_000, "line 2: not valid JSON"),
+        ('{"id": "a", "question": "W", "golden_answers": ["x"], "n": NaN}', "NaN is not a number"),
+        (ROW | {"id": "a", "hops": "2"}, "\"hops\" must be an integer of at least 0, not '2'"),
+        (ROW | {"id": "a", "hops": True}, '"hops" must be an integer'),
+        (ROW | {"id": "a", "hops": 2.0}, '"hops" must be an integer'),
+        (ROW | {"id": "a", "hops": -1}, '"hops" must be an integer'),
+        (ROW | {"id": "a", "supporting": {"p": 1}}, '"supporting" must be a list of passage ids'),
+        (ROW | {"id": "a", "supporting": [None]}, '"supporting" must be a list of passage ids'),
+        (ROW | {"id": "a", "gold_passage_ids": 7}, '"supporting" must be a list of passage ids'),
         ({"id": "q0", "question": "W", "golden_answers": ["x"]}, "id 'q0' was used in line 1"),
     ],
 )
@@ -130,12 +139,28 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: Any, message: str) -> N
     assert f"{path} line 2" in str(caught.value)
 
 
+def test_one_supporting_passage_and_nulls(tmp_path: Path) -> None:
+    lone = ROW | {"supporting": "p12", "type": None, "source": None, "hops": None}
+    (question,) = read_questions(write(tmp_path / "q.jsonl", lone))
+    assert question == Question(id="q0", text="Who?", golden_answers=("Ann",), supporting=("p12",))
+
+
+def test_a_deep_text_is_an_answer_and_no_list() -> None:
+    deep = "[" * 100_000
+    assert checked(Question(id="q", text="W", golden_answers=deep)).golden_answers == (deep,)  # type: ignore[arg-type]
+
+
 def test_files_that_hold_nothing_or_are_no_text(tmp_path: Path) -> None:
     with pytest.raises(QuestionFileError, match="holds no questions"):
         read_questions(write(tmp_path / "empty.jsonl", "", " "))
     (tmp_path / "latin.jsonl").write_bytes(b'{"id": "\xff"}')
     with pytest.raises(QuestionFileError, match="cannot be read as JSON lines in UTF-8"):
         read_questions(tmp_path / "latin.jsonl")
+    damaged = bytearray(gzip.compress(json.dumps(ROW).encode()))
+    damaged[12] ^= 255
+    (tmp_path / "bad.jsonl.gz").write_bytes(damaged)
+    with pytest.raises(QuestionFileError, match="cannot be read"):
+        read_questions(tmp_path / "bad.jsonl.gz")
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(b"x" * 1000)[:20])
     with pytest.raises(QuestionFileError, match="cannot be read"):
         read_questions(tmp_path / "cut.jsonl.gz")
@@ -205,6 +230,7 @@ def test_a_demo_name_reads_as_it_is_written() -> None:
     ("name", "message"),
     [
         ("demo:train?hop=2", "'hop' in questions='demo:train.hop=2' is unknown; use passages"),
+        ("demo:train?hops=2&hops=3", "'hops' is twice in questions=.*; give several as a,b"),
         ("demo:train?hops=two", "hops in questions=.* must be a number"),
         ("demo:train?passages=1e3", "passages in questions=.* must be a number"),
         ("demo:dev?passages=1000", "split: .?dev.? is unknown"),
