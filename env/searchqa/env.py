@@ -200,7 +200,8 @@ class SearchQAEnv(gymnasium.Env[str, str]):
 
         Raises:
             ConfigError: The options name no question.
-            SearchUnavailable: The search service cannot be reached (first reset only).
+            SearchUnavailable: The search service did not come up within ten seconds, or
+                ``search_timeout_s`` if that is less (first reset only).
         """
         super().reset(seed=seed)
         question = self._choose(seed, dict(options or {}))

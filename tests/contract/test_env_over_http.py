@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -23,6 +24,7 @@ from searchqa.questions import demo_world
 from searchqa.search import open_search
 from searchqa_services.search.app import create_app
 from searchqa_services.search.engine.bm25 import BM25Index, Document
+from searchqa_services.search.engine.build import build_index
 from searchqa_services.search.settings import Settings
 
 QUESTIONS = "demo:test?passages=1000"
@@ -90,6 +92,19 @@ def test_hits_agree_to_the_bit_for_any_text(url: str) -> None:
     queries = ["", "zzz 日本 😀", "film", "the of", "who directed The Golden Mirror?", "a " * 500]
     for top_k in (1, 3, 50):
         assert served.search(queries, top_k) == embedded.search(queries, top_k)
+
+
+def test_contents_reach_the_agent_as_the_corpus_spells_them(tmp_path: Path) -> None:
+    spellings = ['"Quoted"\nword', "Bare\nword", "one line word", '"R"\r\nword', '""\nword']
+    corpus = tmp_path / "corpus.jsonl"
+    rows = [{"id": str(i), "contents": contents} for i, contents in enumerate(spellings)]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    embedded = open_search(f"embedded:{corpus}", "", 30.0)
+    build_index(corpus, tmp_path / "index")
+    with serving(BM25Index.load(tmp_path / "index")) as base:
+        served = HttpSearch(base).search(["word"], 9)
+    assert served == embedded.search(["word"], 9)
+    assert sorted(hit.contents for hit in served[0]) == sorted(spellings)
 
 
 def test_a_loading_service_is_waited_for_and_a_missing_one_is_not(index: BM25Index) -> None:
