@@ -235,6 +235,13 @@ def test_a_kl_penalty_needs_no_further_setting(make_config):
     assert second["kl_reference"] > 0.0
 
 
+def test_alpha_follows_its_schedule(make_config):
+    config = make_config(alpha="anneal:1.0..0.2@1..3", eval_questions="", save_every=4)
+    train(config)
+    logged = lines(config.folder / "metrics.jsonl")
+    assert [line["alpha"] for line in logged] == pytest.approx([1.0, 1.0, 0.6, 0.2])
+
+
 def test_evaluations_happen_when_asked(make_config):
     watcher = Silent()
     train(make_config(updates=3, eval_every=2), watcher)
