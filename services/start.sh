@@ -34,7 +34,7 @@ else
 fi
 
 # A corpus file that was written after its index was built is another corpus.
-if [ ! -f "$index/manifest.json" ] || [ -n "$(find "$corpus" -newer "$index/manifest.json")" ]; then
+if [ ! -f "$index/manifest.json" ] || [ "$corpus" -nt "$index/manifest.json" ]; then
   searchqa-search index build --overwrite "$corpus" "$index"
 fi
 

@@ -99,7 +99,7 @@ class HttpSearch:
             SearchUnavailable: The deadline or the retries ran out, or the service answered 500.
             SearchProtocolError: The service refused the request or its reply is malformed.
         """
-        body = {"queries": list(queries), "topk": top_k, "return_scores": True}
+        body = {"queries": [well_formed(q) for q in queries], "topk": top_k, "return_scores": True}
         reply = self._call("POST", self.url, body, time.monotonic() + self.timeout_s)
         return read_reply(reply, len(queries), top_k, self.url)
 

@@ -39,8 +39,8 @@ StratumKey = str | Callable[[Mapping[str, int], str], str]
 def call_token(call: SearchCall) -> str:
     """One call in the signature.
 
-    ``S2h``: executed in turn 2, an answer among its results; ``S2m``: executed, none; ``S2e``:
-    executed, no results at all; ``B2``: over budget; ``F2``: the search failed.
+    ``S2h``: executed in turn 2, an answer among its results as shown; ``S2m``: executed, none;
+    ``S2e``: executed, no results at all; ``B2``: over budget; ``F2``: the search failed.
     """
     if call.status == "over_budget":
         return f"B{call.turn}"

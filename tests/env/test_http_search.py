@@ -261,6 +261,16 @@ def test_a_service_that_is_just_starting_is_waited_for() -> None:
             thread.join()
 
 
+def test_lone_surrogates_in_a_query_are_replaced(server: Server, client: Any) -> None:
+    assert client().search(["a\ud800"], 3)[0]
+    assert server.seen[0]["queries"] == ["a\ufffd"]
+
+
+def test_a_fault_of_the_callers_own_comes_through_as_it_is(client: Any) -> None:
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        client().search(["q"], object())  # type: ignore[arg-type]
+
+
 def test_a_hung_attempt_leaves_time_for_another(server: Server, client: Any) -> None:
     server.script = [(200, {}, hang)]
     assert client(timeout_s=1.2).search(["q"], 3)[0]
