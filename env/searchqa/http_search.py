@@ -167,7 +167,7 @@ class HttpSearch:
                 return _json(reply, url)
             if isinstance(status, int) and status not in _RETRIED:
                 raise self._refused(status, reply, url)
-            ceiling = min(self.backoff_s * 2**attempts, _LONGEST_BACKOFF_S)
+            ceiling = min(self.backoff_s * 2 ** min(attempts, 30), _LONGEST_BACKOFF_S)
             pause = max(wait, jitter.uniform(0.0, ceiling))
             attempts += 1
             if not left or time.monotonic() + pause + _LEAST_S > deadline:

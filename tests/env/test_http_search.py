@@ -182,6 +182,13 @@ def test_retries_are_bounded(server: Server, client: Any) -> None:
     assert len(server.seen) == 3
 
 
+def test_any_number_of_retries_can_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = HttpSearch("http://127.0.0.1:9", backoff_s=0.0, max_retries=1500, timeout_s=60.0)
+    monkeypatch.setattr(search, "_attempt", lambda *_: (503, b"", 0.0))
+    with pytest.raises(SearchUnavailable, match="1501 attempts"):
+        search.search(["q"], 3)
+
+
 def test_a_real_fault_is_not_retried(server: Server, client: Any) -> None:
     server.script = [(500, {}, {"detail": "boom"})]
     with pytest.raises(SearchUnavailable, match=r"failed with 500: .*boom"):
