@@ -231,6 +231,9 @@ class SftConfig:
     """AdamW weight decay on matrices."""
     save_every: int = 0
     """Write the model to ``out`` every so many steps too; 0: only at the end."""
+    all_tokens: bool = False
+    """Learn prompts and observations too: pretraining on the episodes' text, for a model that
+    cannot yet read and copy."""
     min_reward: float = -math.inf
     """Episodes with a lower reward are left out."""
     micro_batch_tokens: int = 8192

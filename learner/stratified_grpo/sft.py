@@ -1,7 +1,7 @@
 """Supervised imitation of recorded episodes: the usual warm start before reinforcement learning.
 
-Only model segments are learned; prompts and observations are context. The same token rows as in
-reinforcement learning, so what imitation teaches is exactly what rollouts will ask for.
+Only model segments are learned (unless ``all_tokens``); prompts and observations are context. The
+same token rows as in reinforcement learning: what imitation teaches is what rollouts will ask for.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ def imitate(
             0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(1.0, step / config.steps)))
         ),
     )
+    if config.all_tokens:
+        for row in rows:
+            row.mask = [0, *[1] * (len(row) - 1)]
     losses: list[float] = []
     order = _epochs(len(rows), config.seed)
     for step in range(1, config.steps + 1):
