@@ -30,7 +30,7 @@ _LEAST: dict[str, int] = {
     **dict.fromkeys(("min_stratum", "nonfinite_limit"), 1),
     **dict.fromkeys(("eps", "lr", "warmup", "weight_decay", "beta1", "beta2", "kl_coef"), 0),
     **dict.fromkeys(("clip_low", "clip_high", "max_grad_norm", "max_invalid", "max_searches"), 0),
-    **dict.fromkeys(("eval_every", "eval_limit", "keep_checkpoints", "threads"), 0),
+    **dict.fromkeys(("eval_every", "eval_limit", "keep_checkpoints", "threads", "seed"), 0),
 }
 """Smallest values that can be right."""
 
@@ -127,7 +127,8 @@ class TrainConfig:
     """Write every update's episode records to episodes/step_N.jsonl."""
 
     seed: int = 0
-    """Seed of sampling and of the order of questions."""
+    """Seed of sampling and of the order of questions, from 0; evaluation questions are the same
+    for all."""
     threads: int = 0
     """CPU threads; 0: all cores the process may use."""
     device: str = "cpu"

@@ -36,6 +36,9 @@ from stratified_grpo.tracking import MetricsLog, write_episodes, write_manifest
 from stratified_grpo.types import Group
 from stratified_grpo.update import UpdateSettings, update
 
+_SEED_STRIDE = 1 << 20
+"""Questions a run may ask before it comes to those of the next seed."""
+
 
 class Watcher(Protocol):
     """Who is told how the run goes (a live display, a test)."""
@@ -81,10 +84,12 @@ class Trainer:
         self.pool = EnvironmentPool(
             config.env_id, config.environment(config.questions), stratum=config.stratum
         )
-        self.pool.check()
+        available = self.pool.check()
         self.sampler = HFSampler(self.policy)
         if resumed:
             restore_optimizer(resumed, self.optimizer)
+        else:
+            self.state = RunState(step=0, cursor=first_cursor(config.seed, available))
         if config.fresh and self.folder.exists():  # only now that the new run can start
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -203,6 +208,20 @@ class Trainer:
         )
         reference.model.requires_grad_(False)
         return reference
+
+
+def first_cursor(seed: int, num_questions: int) -> int:
+    """Where the data cursor of a run starts.
+
+    Runs of different seeds walk different epochs of the environment's order, at least 2**20
+    questions apart, and each starts with a whole epoch.
+
+    Args:
+        seed: the run's seed, at least 0; seed 0 starts at cursor 0.
+        num_questions: questions in an epoch; 0 where the environment does not say.
+    """
+    size = max(1, num_questions)
+    return seed * -(-_SEED_STRIDE // size) * size
 
 
 def set_threads(threads: int) -> int:

@@ -8,6 +8,7 @@ that the rollouts of a random policy differ.
 from __future__ import annotations
 
 import json
+import random
 import re
 from typing import Any
 
@@ -49,12 +50,13 @@ class FakeTextEnv(gymnasium.Env[str, str]):
         bad_reset: bool = False,
         crash_after: int = 10**9,
         step_reward: float = 0.0,
+        shuffle: bool = False,
     ) -> None:
         count, _, mode = questions.partition(":")
         self.count, self.void = int(count), mode == "void"
         self.role, self.words, self.drop, self.template = role, words, drop, prompt
         self.max_searches, self.bad_reset, self.crash_after = max_searches, bad_reset, crash_after
-        self.step_reward = step_reward
+        self.step_reward, self.shuffle = step_reward, shuffle
         self.steps = 0
         self.action_space = self.observation_space = gymnasium.spaces.Text(10_000)
 
@@ -62,7 +64,10 @@ class FakeTextEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         if self.bad_reset:
             raise FakeFailure("no search service at this address")
-        self.number = (0 if seed is None else seed) % self.count
+        epoch, self.number = divmod(0 if seed is None else seed, self.count)
+        if self.shuffle:  # every epoch an order of its own
+            order = random.Random(epoch).sample(range(self.count), self.count)
+            self.number = order[self.number]
         self.segments = [{"source": "prompt", "text": prompt_of(self.number, self.template)}]
         self.counts = {"num_turns": 0, "num_searches": 0, "num_invalid": 0}
         self.consumed, self.status, self.valid, self.answer = 0, "running", True, ""

@@ -5,13 +5,15 @@ import json
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from stratified_grpo.checkpoint import latest_checkpoint, read_state
 from stratified_grpo.config import TrainConfig
 from stratified_grpo.errors import ConfigError, TrainingError
 from stratified_grpo.offline import update_from_records
-from stratified_grpo.trainer import Trainer
+from stratified_grpo.trainer import Trainer, first_cursor
 
 
 class Silent:
@@ -136,6 +138,33 @@ def test_the_same_config_gives_the_same_run(undisturbed, make_config):
     other = make_config("other", seed=1)
     train(other)
     assert untimed(other) != untimed(undisturbed)
+
+
+def asked(config):
+    files = sorted((config.folder / "episodes").iterdir())
+    return [record["question"]["id"] for file in files for record in lines(file)]
+
+
+def test_another_seed_asks_in_another_order_and_evaluates_on_the_same(make_config, tmp_path):
+    orders, evaluations = [], []
+    for seed in (0, 1, 2):
+        watcher = Silent()
+        changes = {"env_kwargs": '{"shuffle": true}', "updates": 2, "seed": seed, "lr": 0.0}
+        config = make_config(f"s{seed}", **changes)
+        train(config, watcher)
+        orders.append(asked(config)[::4])
+        evaluations.append(watcher.evaluations)
+    assert len(set(map(tuple, orders))) == 3
+    assert all(len(set(order)) == 4 for order in orders)
+    assert evaluations[0] == evaluations[1] == evaluations[2]  # greedy, of equal weights
+
+
+@given(st.integers(0, 4000), st.integers(0, 10**7))
+def test_runs_of_different_seeds_start_apart_and_at_an_epoch(seed, size):
+    start, following = first_cursor(seed, size), first_cursor(seed + 1, size)
+    assert following - start >= 2**20
+    assert start % max(1, size) == 0
+    assert first_cursor(0, size) == 0
 
 
 def test_raising_updates_goes_on_where_the_run_ended(undisturbed, make_config):
