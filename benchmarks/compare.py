@@ -15,6 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 METHODS = {
     "GRPO (alpha 0)": "0",
@@ -55,7 +56,7 @@ def main() -> int:
     jobs = [(m, lr, seed) for seed in args.seeds for lr in args.rates for m in args.methods]
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(lambda job: _train(args.out, args.updates, *job), jobs))
-    runs = [_read(args.out, *job) for job in jobs]
+    runs = [_read(args.out, args.updates, *job) for job in jobs]
     print(_markdown(runs))
     print(json.dumps({"updates": args.updates, "runs": [asdict(run) for run in runs]}))
     return 0
@@ -78,17 +79,26 @@ def _train(out: Path, updates: int, method: str, lr: str, seed: int) -> None:
         "OMP_WAIT_POLICY": "passive",
         "GOMP_SPINCOUNT": "0",
     }
-    with folder.with_suffix(".log").open("a") as log:
+    with (out / f"{folder.name}.log").open("a") as log:  # a suffix would cut "0.8-lr1e-4-s101"
         subprocess.run(command, check=True, env=environment, stdout=log, stderr=log)
     print(f"done: {folder.name}", file=sys.stderr, flush=True)
 
 
-def _read(out: Path, method: str, lr: str, seed: int) -> Run:
+def _lines(path: Path) -> dict[int, dict[str, Any]]:
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {line["step"]: line for line in lines}
+
+
+def _read(out: Path, updates: int, method: str, lr: str, seed: int) -> Run:
+    """The run as it was after ``updates`` updates, however far it went on."""
     folder = _folder(out, method, lr, seed)
-    evaluations = [json.loads(line) for line in (folder / "eval.jsonl").open()]
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
-    start, end = evaluations[0]["scores"][0], evaluations[-1]["scores"][0]
-    rewards = [line["reward"] for line in metrics]
+    evaluations, metrics = _lines(folder / "eval.jsonl"), _lines(folder / "metrics.jsonl")
+    missing = [f"evaluation {step}" for step in (0, updates) if step not in evaluations]
+    missing += [f"update {step}" for step in range(1, updates + 1) if step not in metrics][:1]
+    if missing:
+        raise SystemExit(f"{folder} has no {' and no '.join(missing)}; delete it and run again")
+    start, end = (evaluations[step]["scores"][0] for step in (0, updates))
+    rewards = [metrics[step]["reward"] for step in range(1, updates + 1)]
     smooth = [statistics.fmean(rewards[max(0, i - 4) : i + 1]) for i in range(len(rewards))]
     reached = next((i + 1 for i, value in enumerate(smooth) if value >= 0.9), None)
     return Run(

@@ -146,6 +146,7 @@ def eval(args: list[str]) -> None:
     from stratified_grpo.environments import EnvironmentPool
     from stratified_grpo.evaluate import evaluate
     from stratified_grpo.policy import load_policy
+    from stratified_grpo.run_folder import config_of
     from stratified_grpo.samplers.hf import HFSampler
     from stratified_grpo.trainer import rollout_settings
 
@@ -154,8 +155,7 @@ def eval(args: list[str]) -> None:
     if config.config or run is None:
         settings = load_config(config.config or "demo")
     else:
-        identity = read_state(run).identity
-        settings = dataclasses.replace(TrainConfig(), **identity)
+        settings = config_of(read_state(run).identity)
     settings = dataclasses.replace(settings, search=config.search)
     policy = load_policy(run or resolve_model(config.model))
     pool = EnvironmentPool(

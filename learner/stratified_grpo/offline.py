@@ -12,6 +12,7 @@ from stratified_grpo.errors import ConfigError
 from stratified_grpo.optimizer import Optimizer
 from stratified_grpo.policy import load_policy
 from stratified_grpo.records import fill_logprobs, grouped, read_rollouts
+from stratified_grpo.run_folder import run_identity
 from stratified_grpo.schedules import parse_schedule
 from stratified_grpo.tracking import MetricsLog, write_manifest
 from stratified_grpo.trainer import optimizer_settings, set_threads, update_settings
@@ -41,6 +42,7 @@ def update_from_records(
     if folder.is_file() or (folder.exists() and any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty; give another --out")
     set_threads(config.threads)
+    identity = run_identity(config, "update")
     policy = load_policy(resolve_model(config.model), device=config.device, dtype=config.dtype)
     rollouts: list[Rollout] = []
     for file in files:
@@ -66,12 +68,10 @@ def update_from_records(
             update(policy, optimizer, part, alpha=alpha, settings=settings, reference=reference)
         )
         report(len(metrics), metrics[-1])
-    state = RunState(step=len(metrics), cursor=0, identity=config.identity())
+    state = RunState(step=len(metrics), cursor=0, identity=identity)
     written = save_checkpoint(folder / "checkpoints", policy, optimizer, state, keep=1)
     log = MetricsLog(folder / "metrics.jsonl")
     for step, values in enumerate(metrics, start=1):
         log.append(step, values)
-    write_manifest(
-        folder / "manifest.json", config.identity(), {"episodes": [file.name for file in files]}
-    )
+    write_manifest(folder / "manifest.json", identity, {"episodes": [file.name for file in files]})
     return written

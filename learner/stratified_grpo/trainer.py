@@ -30,6 +30,7 @@ from stratified_grpo.evaluate import Evaluation, evaluate
 from stratified_grpo.optimizer import Optimizer, OptimizerSettings
 from stratified_grpo.policy import Policy, load_policy
 from stratified_grpo.rollout import RolloutSettings, collect
+from stratified_grpo.run_folder import differences, run_identity
 from stratified_grpo.samplers.hf import HFSampler
 from stratified_grpo.schedules import parse_schedule
 from stratified_grpo.tracking import MetricsLog, write_episodes, write_manifest
@@ -71,6 +72,7 @@ class Trainer:
         self.metrics = MetricsLog(self.folder / "metrics.jsonl")
         threads = set_threads(config.threads)
         _refuse_foreign(self.folder)
+        self.identity = run_identity(config, "train")
         resumed = None if config.fresh else self._find()
         self.state = read_state(resumed) if resumed else RunState(step=0, cursor=0)
         if self.finished:
@@ -93,7 +95,7 @@ class Trainer:
         if config.fresh and self.folder.exists():  # only now that the new run can start
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_manifest(self.folder / "manifest.json", config.identity(), {"threads": threads})
+        write_manifest(self.folder / "manifest.json", self.identity, {"threads": threads})
         self.metrics.truncate(self.state.step)
 
     @property
@@ -177,7 +179,7 @@ class Trainer:
             step=self.state.step,
             cursor=self.state.cursor,
             consumed=consumed,
-            identity=self.config.identity(),
+            identity=self.identity,
             totals=self.state.totals,
         )
         keep = self.config.keep_checkpoints
@@ -188,14 +190,10 @@ class Trainer:
         checkpoint = latest_checkpoint(self.checkpoints)
         if checkpoint is None:
             return None
-        theirs, ours = read_state(checkpoint).identity, self.config.identity()
-        differ = sorted(k for k in {*theirs, *ours} if theirs.get(k) != ours.get(k))
+        differ = differences(read_state(checkpoint).identity, self.identity)
         if differ:
-            detail = ", ".join(
-                f"{k} ({theirs.get(k)!r} there, {ours.get(k)!r} here)" for k in differ
-            )
             raise ConfigError(
-                f"{self.folder} holds a run of another config; different: {detail}. "
+                f"{self.folder} holds a run of another config; different: {differ}. "
                 "Give another --out, or --fresh to delete it"
             )
         return checkpoint

@@ -2,17 +2,19 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from stratified_grpo.checkpoint import latest_checkpoint, read_state
 from stratified_grpo.config import TrainConfig
 from stratified_grpo.errors import ConfigError, TrainingError
 from stratified_grpo.offline import update_from_records
+from stratified_grpo.run_folder import config_of, run_identity
 from stratified_grpo.trainer import Trainer, first_cursor
 
 
@@ -110,7 +112,8 @@ def test_a_run_leaves_weights_metrics_episodes_and_evaluations(undisturbed, tiny
     ]
     state = read_state(folder / "checkpoints" / "step_4")
     assert (state.step, state.cursor, state.consumed) == (4, 8, (6, 7))
-    assert state.identity == undisturbed.identity()
+    assert state.identity == run_identity(undisturbed, "train")
+    assert config_of(state.identity).identity() == undisturbed.identity()
     assert [line["step"] for line in lines(folder / "eval.jsonl")] == [0, 4]
     moved = weights(undisturbed)
     start = load_file(tiny_folder / "model.safetensors")
@@ -212,6 +215,28 @@ def test_another_configs_run_is_refused_with_what_differs(make_config):
         Trainer(make_config(updates=1, save_every=1, lr=0.5), Silent())
     same = make_config(updates=1, save_every=1, keep_checkpoints=9, save_episodes=False)
     assert Trainer(same, Silent()).finished
+
+
+def test_other_weights_under_the_same_path_are_another_run(make_config, tmp_path, tiny_folder):
+    model = shutil.copytree(tiny_folder, tmp_path / "model")
+    config = make_config(model=str(model), updates=1, save_every=1, eval_questions="")
+    train(config)
+    assert Trainer(config, Silent()).finished
+    tensors = load_file(model / "model.safetensors")
+    save_file({k: v * 1.5 for k, v in tensors.items()}, model / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"different: weights_sha256 \('[0-9a-f]{64}' there"):
+        Trainer(config, Silent())
+    shutil.rmtree(model)  # a run needs its starting weights only once
+    assert Trainer(config, Silent()).finished
+
+
+def test_train_never_goes_on_from_an_update_on_records(make_config):
+    config = make_config("online", updates=1, save_every=1, eval_questions="")
+    train(config)
+    offline = make_config("offline", updates=1, save_every=1, eval_questions="")
+    update_from_records([config.folder / "episodes" / "step_1.jsonl"], offline)
+    with pytest.raises(ConfigError, match=r"different: command \('update' there, 'train' here\)"):
+        Trainer(offline, Silent())
 
 
 @pytest.mark.parametrize("fresh", [True, False])
