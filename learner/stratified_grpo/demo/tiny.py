@@ -56,12 +56,18 @@ def write_tiny_model(
         head_dim=width // heads,
         max_position_embeddings=1024,
         tie_word_embeddings=False,
+        initializer_range=0.06,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
     )
     torch.manual_seed(seed)
     make_model: Any = Qwen3ForCausalLM
     model = make_model(config)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            # At 1 the normalised queries and keys of a narrow head cannot pick one token of many,
+            # and copying is learned late or never.
+            torch.nn.init.constant_(parameter, 2.0)
 
     def write(target: Path) -> None:
         model.save_pretrained(target)
