@@ -56,11 +56,11 @@ def _run(command: Callable[[list[str]], None], args: list[str]) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted; the same command resumes from the last checkpoint", 130)
     except gymnasium.error.Error as error:
-        # An environment's own errors (bad questions, search out of reach) say what is wrong in one
-        # sentence; Gymnasium's mean that this program misused the environment.
+        # An environment's own errors say what is wrong in one sentence, and end a run that had
+        # begun (at the start they are ConfigError); Gymnasium's mean that we misused it.
         if type(error).__module__.startswith("gymnasium."):
             raise
-        return _fail(str(error), 2)
+        return _fail(str(error), 1)
     return 0
 
 

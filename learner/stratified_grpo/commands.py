@@ -169,6 +169,7 @@ def eval(args: list[str]) -> None:
         limit=config.limit,
         temperature=1.0 if config.sampled else 0.0,
     )
+    result.require_valid(settings.max_invalid)
     if config.json:
         sys.stdout.write(result.to_json() + "\n")
     else:

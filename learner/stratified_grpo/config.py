@@ -51,7 +51,8 @@ class TrainConfig:
     env_id: str = "searchqa:SearchQA-v0"
     """Gymnasium id of a text environment."""
     env_kwargs: str = "{}"
-    """Further keyword arguments of the environment, as a JSON object."""
+    """Further keyword arguments of the environment, as a JSON object. SearchQA environments get
+    on_search_failure="void" unless it is given here: a failed search costs one rollout."""
     stratum: str = "stratum"
     """Key of the environment's info that holds the stratum."""
     max_searches: int = 4
@@ -186,6 +187,9 @@ class TrainConfig:
         }
         if self.prompt:
             kwargs["prompt"] = self.prompt
+        if self.env_id.rpartition(":")[2].startswith("SearchQA-"):
+            # A failed search then voids one episode; max_invalid decides whether the run goes on.
+            kwargs["on_search_failure"] = "void"
         return {**kwargs, **extra}
 
     def identity(self) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class EnvironmentPool:
         self.kwargs = dict(kwargs)
         self.stratum = stratum
         self._envs: list[gymnasium.Env[str, str]] = []
+        self._questions: int | None = None
 
     def take(self, count: int) -> list[gymnasium.Env[str, str]]:
         """The first ``count`` environments; more are made when needed."""
@@ -39,7 +40,7 @@ class EnvironmentPool:
         return self._envs[:count]
 
     def check(self) -> int:
-        """Reset one environment and check what the learner will read.
+        """Reset one environment, once, and check what the learner will read.
 
         Returns:
             The number of questions (``num_questions``), 0 where the environment does not say.
@@ -48,6 +49,8 @@ class EnvironmentPool:
             ConfigError: the environment cannot start (its search is out of reach, for instance),
                 or its `info` lacks a key the learner reads.
         """
+        if self._questions is not None:
+            return self._questions
         env = self.take(1)[0]
         try:
             _, info = env.reset(seed=0)
@@ -59,7 +62,8 @@ class EnvironmentPool:
                 f"environment {self.env_id} has no info key {', '.join(map(repr, missing))}; the "
                 "learner needs it at every step"
             )
-        return int(info.get("num_questions", 0))
+        self._questions = int(info.get("num_questions", 0))
+        return self._questions
 
     def close(self) -> None:
         """Close all environments."""

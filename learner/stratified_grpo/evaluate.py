@@ -15,7 +15,7 @@ from pathlib import Path
 from stratified_grpo.checkpoint import write_text
 from stratified_grpo.codec import Codec
 from stratified_grpo.environments import EnvironmentPool
-from stratified_grpo.errors import ConfigError
+from stratified_grpo.errors import ConfigError, TrainingError
 from stratified_grpo.rollout import RolloutSettings, collect
 from stratified_grpo.samplers.base import Sampler
 from stratified_grpo.types import Rollout
@@ -61,6 +61,22 @@ class Evaluation:
     def overall(self) -> Score:
         """The row over all questions."""
         return self.scores[0]
+
+    def require_valid(self, limit: float) -> None:
+        """Stop where scores would rest on too few episodes.
+
+        Args:
+            limit: share of invalid episodes that is still accepted, from 0 to 1.
+
+        Raises:
+            TrainingError: more are invalid; a dead search service is no score of 0.
+        """
+        total = self.overall.questions + self.invalid
+        if self.invalid > limit * total:
+            raise TrainingError(
+                f"{self.invalid} of {total} episodes of an evaluation are invalid, more than "
+                f"max_invalid={limit} allows: look after the environment's search"
+            )
 
     def to_json(self) -> str:
         """One JSON object."""

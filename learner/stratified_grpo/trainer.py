@@ -87,6 +87,11 @@ class Trainer:
             config.env_id, config.environment(config.questions), stratum=config.stratum
         )
         available = self.pool.check()
+        self.eval_pool = EnvironmentPool(
+            config.env_id, config.environment(config.eval_questions), stratum=config.stratum
+        )
+        if config.eval_questions:
+            self.eval_pool.check()
         self.sampler = HFSampler(self.policy)
         if resumed:
             restore_optimizer(resumed, self.optimizer)
@@ -118,6 +123,7 @@ class Trainer:
             if last or step % config.save_every == 0:
                 self._save(consumed)
         self.pool.close()
+        self.eval_pool.close()
 
     def _update(self) -> tuple[int, ...]:
         config, step = self.config, self.state.step
@@ -164,13 +170,14 @@ class Trainer:
         config = self.config
         if not config.eval_questions:
             return
-        pool = EnvironmentPool(
-            config.env_id, config.environment(config.eval_questions), stratum=config.stratum
-        )
         evaluation = evaluate(
-            pool, self.sampler, self.policy.codec, rollout_settings(config), limit=config.eval_limit
+            self.eval_pool,
+            self.sampler,
+            self.policy.codec,
+            rollout_settings(config),
+            limit=config.eval_limit,
         )
-        pool.close()
+        evaluation.require_valid(config.max_invalid)
         evaluation.append(self.folder / "eval.jsonl", self.state.step)
         self.watcher.evaluated(self.state.step, evaluation)
 

@@ -6,6 +6,8 @@ import hashlib
 import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import gymnasium
 import numpy as np
@@ -260,6 +262,95 @@ def test_the_oracle_scores_one(pool, model):
     result = evaluate(pool, ScriptedSampler(codec, policy), codec, given, limit=20)
     assert (result.overall.em, result.overall.searches) == (1.0, 2.0)
     assert [score.name for score in result.scores] == ["all", "hops=2"]
+
+
+class FlakyService(ThreadingHTTPServer):
+    """Finds nothing, ever; searches of the agent whose number is in ``fails`` are answered 500."""
+
+    daemon_threads = True
+
+    def __init__(self, fails):
+        super().__init__(("127.0.0.1", 0), FlakyHandler)
+        self.fails, self.searches, self.lock = fails, 0, threading.Lock()
+
+    def fails_now(self, query):
+        if query == "Who was the first president?":  # the environment's own first question
+            return False
+        with self.lock:
+            self.searches += 1
+            return self.searches in self.fails
+
+
+class FlakyHandler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self._reply(200, {})
+
+    def do_POST(self):
+        (query,) = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["queries"]
+        failed = self.server.fails_now(query)
+        self._reply(*((500, {"detail": "gone"}) if failed else (200, {"result": [[]]})))
+
+    def _reply(self, status, body):
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@pytest.fixture
+def flaky():
+    """Return a function: numbers of the searches that fail in, the service out."""
+    services = []
+
+    def serve(fails):
+        services.append(FlakyService(fails))
+        threading.Thread(target=services[-1].serve_forever, args=(0.01,), daemon=True).start()
+        return services[-1]
+
+    yield serve
+    for service in services:
+        service.shutdown()
+        service.server_close()
+
+
+def train_against(service, model, out, **changes):
+    url = "http://127.0.0.1:%d" % service.server_address[1]
+    values = {**values_of(model, out), "search": url, "save_every": 1, **changes}
+    return main(["train", *(f"--{k.replace('_', '-')}={v}" for k, v in values.items())])
+
+
+def test_a_search_that_fails_once_costs_one_rollout(flaky, model, tmp_path, capsys):
+    out, service = tmp_path / "run", flaky({5})
+    assert train_against(service, model, out) == 0
+    assert service.searches > 5
+    logged = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["invalid"] for line in logged] == [1.0, 0.0]
+    statuses = [from_json(record).status for record in records_of(out)]
+    assert statuses.count("error_search") == 1
+    capsys.readouterr()
+
+
+def test_a_search_that_stays_dead_stops_the_run(flaky, model, tmp_path, capsys):
+    out, service = tmp_path / "run", flaky(range(5, 10**6))
+    assert train_against(service, model, out, max_invalid=0.2) == 1
+    err = capsys.readouterr().err
+    assert "error_search" in err
+    assert "max_invalid=0.2" in err
+    assert err.count("\n") == 1
+    assert (out / "checkpoints" / "latest").read_text() == "step_0"
+    assert not (out / "metrics.jsonl").exists()
+
+
+def test_who_asks_for_raising_gets_it(flaky, model, tmp_path, capsys):
+    kwargs = '{"on_search_failure": "raise"}'
+    assert train_against(flaky({5}), model, tmp_path / "run", env_kwargs=kwargs) == 1
+    err = capsys.readouterr().err
+    assert "failed with 500" in err
+    assert err.count("\n") == 1
 
 
 def test_what_the_environment_cannot_open_is_one_sentence(tmp_path, capsys, model):

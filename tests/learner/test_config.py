@@ -108,7 +108,11 @@ def test_arguments_of_the_environment():
         "max_searches": 2,
         "top_k": 7,  # said more specifically
         "x": 1,
+        "on_search_failure": "void",
     }
+    assert "on_search_failure" not in TrainConfig(env_id="other:Text-v0").environment("q")
+    given = TrainConfig(env_kwargs='{"on_search_failure": "raise"}').environment("q")
+    assert given["on_search_failure"] == "raise"
     assert TrainConfig(prompt="{question}!").environment("q")["prompt"] == "{question}!"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from stratified_grpo import evaluate as module
 from stratified_grpo.environments import EnvironmentPool
-from stratified_grpo.errors import ConfigError
+from stratified_grpo.errors import ConfigError, TrainingError
 from stratified_grpo.evaluate import evaluate, wilson
 from stratified_grpo.samplers.hf import HFSampler
 from stratified_grpo.samplers.scripted import ScriptedSampler
@@ -61,6 +61,9 @@ def test_voided_episodes_are_left_out_and_counted(make_pool, codec, settings):
     assert result.invalid == 8
     assert result.overall.questions == 0
     assert (result.overall.em, result.overall.low, result.overall.high) == (0.0, 0.0, 1.0)
+    result.require_valid(1.0)
+    with pytest.raises(TrainingError, match=r"8 of 8 episodes of an evaluation are invalid.*0\.5"):
+        result.require_valid(0.5)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
