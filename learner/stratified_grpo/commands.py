@@ -148,6 +148,7 @@ def eval(args: list[str]) -> None:
     from stratified_grpo.policy import load_policy
     from stratified_grpo.run_folder import config_of
     from stratified_grpo.samplers.hf import HFSampler
+    from stratified_grpo.samplers.self_test import check_sampler
     from stratified_grpo.trainer import rollout_settings
 
     _quiet()
@@ -161,9 +162,11 @@ def eval(args: list[str]) -> None:
     pool = EnvironmentPool(
         settings.env_id, settings.environment(config.questions), stratum=settings.stratum
     )
+    sampler = HFSampler(policy)
+    check_sampler(policy, sampler)
     result = evaluate(
         pool,
-        HFSampler(policy),
+        sampler,
         policy.codec,
         rollout_settings(settings),
         limit=config.limit,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from stratified_grpo.codec import Codec
-from stratified_grpo.errors import ConfigError, TrainingError
+from stratified_grpo.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,13 @@ class Policy:
 
     @property
     def max_positions(self) -> int:
-        """Longest context the model accepts, in tokens."""
-        return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+        """Longest context the model accepts and attends to in full, in tokens."""
+        config = self.model.config
+        positions = getattr(config, "max_position_embeddings", None) or 1 << 30
+        window = getattr(config, "sliding_window", None)
+        if not window or getattr(config, "use_sliding_window", True) is False:
+            return int(positions)
+        return min(int(positions), int(window))
 
 
 def load_policy(
@@ -58,8 +63,8 @@ def load_policy(
         chat: see `Codec`.
 
     Raises:
-        ConfigError: there is no such model, it is not a causal language model, or its device or
-            parameter type does not exist here.
+        ConfigError: there is no such model, it is not a causal language model of full attention
+            and a plain head, or its device or parameter type does not exist here.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -79,6 +84,7 @@ def load_policy(
     model.to(place)
     model.eval()  # no dropout: ratios must compare the same function
     policy = Policy(model=model, codec=Codec(tokenizer, chat=chat), device=place)
+    _check_attention(policy)
     _check_head(policy)
     return policy
 
@@ -100,16 +106,35 @@ def _dtype(name: str) -> torch.dtype:
     return kind
 
 
+def _check_attention(policy: Policy) -> None:
+    """Refuse layers that do not attend to the whole context: the sampler's mask is full."""
+    kinds = getattr(policy.model.config, "layer_types", None) or ()
+    other = sorted(set(kinds) - {"full_attention", "attention"})
+    if other:
+        raise ConfigError(
+            f"{type(policy.model).__name__} has layers of type {', '.join(other)}; this learner "
+            "samples and trains full causal attention only"
+        )
+
+
 @torch.no_grad()
 def _check_head(policy: Policy) -> None:
     """Refuse models that scale or cap logits outside the head."""
-    vocabulary = policy.model.get_input_embeddings().weight.shape[0]
-    probe = torch.arange(3, 19, device=policy.device).remainder(vocabulary)[None]
-    whole = policy.model(input_ids=probe).logits.float()
-    ours = policy.logits(policy.hidden(probe))
+    name = type(policy.model).__name__
+    try:  # the status is the refusal: a foreign model's code may fail in any way
+        vocabulary = policy.model.get_input_embeddings().weight.shape[0]
+        probe = torch.arange(3, 19, device=policy.device).remainder(vocabulary)[None]
+        whole = policy.model(input_ids=probe).logits.float()
+        ours = policy.logits(policy.hidden(probe))
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ConfigError(
+            f"{name} is not built as hidden states and a head ({reason[0]}); use a decoder such as "
+            "Llama or Qwen3"
+        ) from error
     if not torch.allclose(whole, ours, rtol=1e-3, atol=1e-3):
-        raise TrainingError(
-            f"{type(policy.model).__name__} computes logits beyond hidden states times head "
+        raise ConfigError(
+            f"{name} computes logits beyond hidden states times head "
             "(scaling or soft-capping); this learner does not support that architecture"
         )
 

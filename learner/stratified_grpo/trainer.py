@@ -32,6 +32,7 @@ from stratified_grpo.policy import Policy, load_policy
 from stratified_grpo.rollout import RolloutSettings, collect
 from stratified_grpo.run_folder import differences, run_identity
 from stratified_grpo.samplers.hf import HFSampler
+from stratified_grpo.samplers.self_test import check_sampler
 from stratified_grpo.schedules import parse_schedule
 from stratified_grpo.tracking import MetricsLog, write_episodes, write_manifest
 from stratified_grpo.types import Group
@@ -93,6 +94,7 @@ class Trainer:
         if config.eval_questions:
             self.eval_pool.check()
         self.sampler = HFSampler(self.policy)
+        check_sampler(self.policy, self.sampler)
         if resumed:
             restore_optimizer(resumed, self.optimizer)
         else:

@@ -318,7 +318,7 @@ def flaky():
 
 
 def train_against(service, model, out, **changes):
-    url = "http://127.0.0.1:%d" % service.server_address[1]
+    url = f"http://127.0.0.1:{service.server_address[1]}"
     values = {**values_of(model, out), "search": url, "save_every": 1, **changes}
     return main(["train", *(f"--{k.replace('_', '-')}={v}" for k, v in values.items())])
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from stratified_grpo.errors import ConfigError, TrainingError
+from stratified_grpo.errors import ConfigError
 from stratified_grpo.policy import Policy, _check_head, load_policy, token_logprobs
 
 IDS = [[5, 6, 7, 8, 9, 10], [11, 12, 13], [14, 15, 16, 17]]
@@ -119,7 +119,7 @@ def test_a_model_that_caps_its_logits_is_refused(tiny):
             output.logits = torch.tanh(output.logits) / 3
             return output
 
-    with pytest.raises(TrainingError, match="does not support that architecture"):
+    with pytest.raises(ConfigError, match="does not support that architecture"):
         _check_head(Policy(model=Capped(tiny.model), codec=tiny.codec, device=tiny.device))
 
 
