@@ -62,18 +62,22 @@ def test_a_memorisable_set_is_reproduced_greedily(
         assert group.rollouts[0].tokens.ids == demonstration.tokens.ids
 
 
-def test_only_model_segments_are_learned(demonstrations, tiny, tiny_folder, tmp_path):
-    """The gradient of the first step, by hand over model tokens only."""
+@pytest.mark.parametrize("all_tokens", [False, True])
+def test_only_model_segments_are_learned_unless_all_are_asked_for(
+    demonstrations, tiny, tiny_folder, tmp_path, all_tokens
+):
+    """The loss of the first step, by hand over the tokens that count."""
     rows = [r.tokens for r in read_rollouts(demonstrations, tiny.codec)]
-    total = sum(row.num_trainable for row in rows)
+    counts = [[i for i in range(1, len(row)) if all_tokens or row.mask[i]] for row in rows]
+    total = sum(map(len, counts))
     loss = 0.0
-    for row in rows:
+    for row, places in zip(rows, counts, strict=True):
         table = tiny.model(input_ids=torch.tensor([row.ids])).logits[0].float().log_softmax(-1)
-        for i, mask in enumerate(row.mask):
-            if mask:
-                loss = loss - table[i - 1, row.ids[i]] / total
+        for i in places:
+            loss = loss - table[i - 1, row.ids[i]] / total
     reported = {}
-    given = config(demonstrations, tiny_folder, tmp_path, steps=1, lr=0.0, warmup=0)
+    base = {"steps": 1, "lr": 0.0, "warmup": 0, "all_tokens": all_tokens}
+    given = config(demonstrations, tiny_folder, tmp_path, **base)
     tail = imitate(tiny, given, reported.__setitem__)
     assert tail == reported[1] == pytest.approx(float(loss.detach()), rel=1e-5)
 
