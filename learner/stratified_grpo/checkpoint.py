@@ -45,9 +45,11 @@ def publish(folder: Path, write: Callable[[Path], None]) -> None:
     """Create a folder atomically: write to a temporary sibling, fsync, rename.
 
     Args:
-        folder: where it shall be; an existing one is replaced.
+        folder: where it shall be; an existing one is replaced, and at every moment one of the
+            two is whole on disk (`recover` brings it back after a kill).
         write: fills the temporary folder; if it raises, nothing is left behind.
     """
+    recover(folder)
     temporary = folder.with_name(f".tmp-{folder.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -62,9 +64,24 @@ def publish(folder: Path, write: Callable[[Path], None]) -> None:
             _fsync(path)
     _fsync(temporary)
     if folder.exists():
-        shutil.rmtree(folder)
+        folder.rename(_aside(folder))
     temporary.rename(folder)
     _fsync(folder.parent)
+    shutil.rmtree(_aside(folder), ignore_errors=True)
+
+
+def recover(folder: Path) -> None:
+    """Undo a `publish` of ``folder`` that was killed between its renames, and tidy up after it."""
+    aside = _aside(folder)
+    if folder.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+    elif aside.exists():
+        aside.rename(folder)
+
+
+def _aside(folder: Path) -> Path:
+    """Where an old folder lies while the new one takes its place."""
+    return folder.with_name(f".old-{folder.name}")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -142,6 +159,7 @@ def latest_checkpoint(root: Path) -> Path | None:
     if not pointer.is_file():
         return None
     folder = root / pointer.read_text(encoding="utf-8").strip()
+    recover(folder)
     if not (folder / "state.json").is_file():
         raise ConfigError(
             f"{pointer} names {folder.name}, which is not a checkpoint: --fresh starts anew"

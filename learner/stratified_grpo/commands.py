@@ -184,12 +184,14 @@ def sft(args: list[str]) -> None:
     config = _parse(SftConfig, args, "sft")
     _readable(config.episodes)
     _replaceable(config.out)
+    from stratified_grpo.checkpoint import recover
     from stratified_grpo.policy import load_policy
     from stratified_grpo.sft import imitate
     from stratified_grpo.trainer import set_threads
 
     _quiet()
     set_threads(config.threads)
+    recover(config.out)  # before the model is read: it may be the very folder
     policy = load_policy(config.model, device=config.device)
     console = Console()
 

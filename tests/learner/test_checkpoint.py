@@ -98,6 +98,38 @@ def test_a_kill_while_writing_leaves_only_a_temporary_folder(tmp_path):
     assert names(root) == ["step_1"]  # what was left behind is gone
 
 
+RENAMES = """
+import os, signal, sys
+from pathlib import Path
+from stratified_grpo import checkpoint
+rename, left = Path.rename, [int(sys.argv[2])]
+def counted(self, target):
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left[0] -= 1
+    return rename(self, target)
+Path.rename = counted
+checkpoint.shutil.rmtree = (lambda real: lambda path, **options: (
+    os.kill(os.getpid(), signal.SIGKILL) if path.name.startswith(".old-") and path.exists()
+    else real(path, **options)))(checkpoint.shutil.rmtree)
+checkpoint.publish(Path(sys.argv[1]), lambda target: (target / "state.json").write_text("new"))
+"""
+
+
+@pytest.mark.parametrize(("renames", "holds"), [(0, "old"), (1, "old"), (2, "new")])
+def test_a_kill_between_the_renames_loses_neither_folder(tmp_path, renames, holds):
+    root = tmp_path / "checkpoints"
+    publish(root / "step_1", lambda target: (target / "state.json").write_text("old"))
+    write_text(root / "latest", "step_1")
+    done = subprocess.run([sys.executable, "-c", RENAMES, str(root / "step_1"), str(renames)])
+    assert done.returncode == -signal.SIGKILL
+    found = latest_checkpoint(root)
+    assert (found / "state.json").read_text() == holds
+    publish(root / "step_1", lambda target: (target / "state.json").write_text("newest"))
+    assert names(root) == ["latest", "step_1"]  # what was left behind is gone
+    assert (root / "step_1" / "state.json").read_text() == "newest"
+
+
 def test_text_is_replaced_whole(tmp_path):
     write_text(tmp_path / "latest", "step_1")
     write_text(tmp_path / "latest", "step_2")

@@ -43,15 +43,18 @@ def write(tmp_path, still):
     return write
 
 
+def accept(folder, **options):
+    policy = load_policy(folder, **options)
+    check_sampler(policy, HFSampler(policy))
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "gpt_neox"])
 def test_plain_decoders_pass(write, kind):
-    policy = load_policy(write(kind))
-    check_sampler(policy, HFSampler(policy))
+    accept(write(kind))
 
 
 def test_half_precision_passes(write):
-    policy = load_policy(write("qwen3"), dtype="bfloat16")
-    check_sampler(policy, HFSampler(policy))
+    accept(write("qwen3"), dtype="bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +75,7 @@ def test_half_precision_passes(write):
 def test_other_ways_to_attend_are_refused_in_one_sentence(write, kind, changes, says):
     folder = write(kind, **changes)
     with pytest.raises(ConfigError, match=says) as refused:
-        policy = load_policy(folder)
-        check_sampler(policy, HFSampler(policy))
+        accept(folder)
     assert "\n" not in str(refused.value)
 
 
