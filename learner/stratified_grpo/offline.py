@@ -12,7 +12,7 @@ from stratified_grpo.errors import ConfigError
 from stratified_grpo.optimizer import Optimizer
 from stratified_grpo.policy import load_policy
 from stratified_grpo.records import fill_logprobs, grouped, read_rollouts
-from stratified_grpo.run_folder import run_identity
+from stratified_grpo.run_folder import MANIFEST, run_identity
 from stratified_grpo.schedules import parse_schedule
 from stratified_grpo.tracking import MetricsLog, write_manifest
 from stratified_grpo.trainer import optimizer_settings, set_threads, update_settings
@@ -73,5 +73,5 @@ def update_from_records(
     log = MetricsLog(folder / "metrics.jsonl")
     for step, values in enumerate(metrics, start=1):
         log.append(step, values)
-    write_manifest(folder / "manifest.json", identity, {"episodes": [file.name for file in files]})
+    write_manifest(folder / MANIFEST, identity, {"episodes": [file.name for file in files]})
     return written

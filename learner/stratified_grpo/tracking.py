@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stratified_grpo.checkpoint import write_text
+from stratified_grpo.run_folder import SCHEMA
 
 
 class MetricsLog:
@@ -62,6 +63,7 @@ def write_manifest(path: Path, identity: Mapping[str, Any], extra: Mapping[str, 
         except metadata.PackageNotFoundError:
             versions[name] = "not installed"
     document = {
+        "schema": SCHEMA,
         "config": dict(identity),
         "python": sys.version.split()[0],
         "platform": platform.platform(),

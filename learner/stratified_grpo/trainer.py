@@ -7,7 +7,6 @@ by (seed, step, group, member, turn) and questions by the data cursor, so ``trai
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ from stratified_grpo.evaluate import Evaluation, evaluate
 from stratified_grpo.optimizer import Optimizer, OptimizerSettings
 from stratified_grpo.policy import Policy, load_policy
 from stratified_grpo.rollout import RolloutSettings, collect
-from stratified_grpo.run_folder import differences, run_identity
+from stratified_grpo.run_folder import MANIFEST, clear, differences, refuse_foreign, run_identity
 from stratified_grpo.samplers.hf import HFSampler
 from stratified_grpo.samplers.self_test import check_sampler
 from stratified_grpo.schedules import parse_schedule
@@ -72,7 +71,7 @@ class Trainer:
         self.checkpoints = self.folder / "checkpoints"
         self.metrics = MetricsLog(self.folder / "metrics.jsonl")
         threads = set_threads(config.threads)
-        _refuse_foreign(self.folder)
+        refuse_foreign(self.folder)
         self.identity = run_identity(config, "train")
         resumed = None if config.fresh else self._find()
         self.state = read_state(resumed) if resumed else RunState(step=0, cursor=0)
@@ -100,9 +99,9 @@ class Trainer:
         else:
             self.state = RunState(step=0, cursor=first_cursor(config.seed, available))
         if config.fresh and self.folder.exists():  # only now that the new run can start
-            shutil.rmtree(self.folder)
+            clear(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_manifest(self.folder / "manifest.json", self.identity, {"threads": threads})
+        write_manifest(self.folder / MANIFEST, self.identity, {"threads": threads})
         self.metrics.truncate(self.state.step)
 
     @property
@@ -236,16 +235,6 @@ def set_threads(threads: int) -> int:
     if threads > 0:
         torch.set_num_threads(threads)
     return torch.get_num_threads()
-
-
-def _refuse_foreign(folder: Path) -> None:
-    if folder.is_file():
-        raise ConfigError(f"{folder} is a file; give a folder as --out")
-    found = [] if not folder.is_dir() else [path.name for path in folder.iterdir()]
-    if any(not name.startswith(".tmp-") for name in found) and "manifest.json" not in found:
-        raise ConfigError(
-            f"{folder} is not empty and not a run of this program; give another --out"
-        )
 
 
 def _check_window(policy: Policy, config: TrainConfig) -> None:

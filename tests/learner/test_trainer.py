@@ -248,6 +248,32 @@ def test_a_folder_of_something_else_is_left_alone(make_config, tmp_path, fresh):
     assert (tmp_path / "run" / "thesis.tex").read_text() == "precious"
 
 
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("manifest", ['{"name": "my web page"}', "[1]", "{torn", '{"schema": 1}'])
+def test_a_manifest_of_something_else_makes_no_run(make_config, tmp_path, fresh, manifest):
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "manifest.json").write_text(manifest)
+    (folder / "checkpoints" / "mine").write_text("precious")
+    with pytest.raises(ConfigError, match=r"not a run of this program \(no manifest\.json"):
+        Trainer(make_config(fresh=fresh), Silent())
+    assert (folder / "manifest.json").read_text() == manifest
+    assert (folder / "checkpoints" / "mine").read_text() == "precious"
+
+
+def test_fresh_deletes_only_what_a_run_writes(make_config):
+    config = make_config(updates=2)
+    train(config)
+    mine = ["notes.md", "episodes/best.txt", "checkpoints/kept/model", "plots/reward.png"]
+    for name in mine:
+        (config.folder / name).parent.mkdir(exist_ok=True)
+        (config.folder / name).write_text("mine")
+    Trainer(make_config(fresh=True, updates=2, seed=1), Silent())
+    left = {str(p.relative_to(config.folder)) for p in config.folder.rglob("*") if p.is_file()}
+    assert left - {".lock"} == {*mine, "manifest.json"}
+    assert json.loads((config.folder / "manifest.json").read_text())["config"]["seed"] == 1
+
+
 def test_what_cannot_start_leaves_no_folder(make_config, tmp_path):
     cases = {
         "no info key 'stop'": make_config(env_kwargs='{"drop": "stop"}'),
