@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -85,13 +86,7 @@ class Optimizer:
         """
         norm = self._clip(p for _, p in self._named)
         if not torch.isfinite(norm):
-            self.skipped += 1
-            self.zero_grad()
-            if self.skipped >= self.settings.nonfinite_limit:
-                raise TrainingError(
-                    f"{self.skipped} optimizer steps in a row had gradients that are not finite; "
-                    "the last checkpoint is intact: lower lr or look at the episodes of these steps"
-                )
+            self.skip()
             return float(norm)
         self.skipped = 0
         for group in self._adam.param_groups:
@@ -100,6 +95,25 @@ class Optimizer:
         self.steps += 1
         self.zero_grad()
         return float(norm)
+
+    def skip(self) -> float:
+        """Count a step that cannot be taken, and drop its gradients.
+
+        Returns:
+            NaN, in place of the gradients' norm.
+
+        Raises:
+            TrainingError: ``nonfinite_limit`` steps in a row were skipped.
+        """
+        self.skipped += 1
+        self.zero_grad()
+        if self.skipped >= self.settings.nonfinite_limit:
+            raise TrainingError(
+                f"{self.skipped} optimizer steps in a row had log-probabilities or gradients that "
+                "are not finite; the last checkpoint is intact: lower lr or look at the episodes "
+                "of these steps"
+            )
+        return math.nan
 
     def _clip(self, parameters: Iterable[Tensor]) -> Tensor:
         return torch.nn.utils.clip_grad_norm_(list(parameters), self.settings.max_grad_norm)

@@ -8,6 +8,7 @@ completes the action; what follows leaves row and context, as the environment ne
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -205,5 +206,8 @@ def _annotate(rollout: Rollout, episode: _Live, codec: Codec) -> str:
         segment["logprobs"] = episode.tokens.logprobs[start:end]
         segment["version"] = max(episode.tokens.versions[start:end], default=-1)
         segment["tokenizer_hash"] = codec.fingerprint
-    record.update(group=rollout.group, stratum=rollout.stratum, reward=rollout.reward)
+    reward = rollout.reward
+    if reward is not None and not math.isfinite(reward):
+        reward = None  # JSON has no infinity
+    record.update(group=rollout.group, stratum=rollout.stratum, reward=reward)
     return json.dumps(record, ensure_ascii=False)

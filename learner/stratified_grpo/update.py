@@ -116,7 +116,7 @@ def update(
 def estimate(rollouts: Sequence[Rollout], *, alpha: float, settings: UpdateSettings) -> Advantages:
     """Advantages of rollouts in any order; unusable rollouts are invalid."""
     return stratified_advantages(
-        [r.reward if r.reward is not None else float("nan") for r in rollouts],
+        _rewards(rollouts),
         [r.group for r in rollouts],
         [r.stratum for r in rollouts],
         alpha=alpha,
@@ -126,6 +126,11 @@ def estimate(rollouts: Sequence[Rollout], *, alpha: float, settings: UpdateSetti
         valid=[r.usable for r in rollouts],
         min_stratum=settings.min_stratum,
     )
+
+
+def _rewards(rollouts: Sequence[Rollout]) -> list[float]:
+    """[n] rewards; NaN where the rollout is unusable, an infinite reward included."""
+    return [r.reward if r.usable and r.reward is not None else float("nan") for r in rollouts]
 
 
 def _reward_metrics(rollouts: Sequence[Rollout], advantages: Advantages) -> dict[str, float]:
@@ -143,7 +148,7 @@ def _reward_metrics(rollouts: Sequence[Rollout], advantages: Advantages) -> dict
     metrics.update(
         diagnose(
             advantages,
-            np.array([r.reward if r.reward is not None else np.nan for r in rollouts]),
+            _rewards(rollouts),
             strata=[r.stratum for r in rollouts],
             tokens=np.array([r.tokens.num_trainable for r in rollouts]),
         )
@@ -191,7 +196,10 @@ def _step(
     covered = sum(row.weight * row.rollout.tokens.num_trainable for row in needed)
     for name in ("clip_share", "kl_behaviour", "kl_reference", "entropy"):
         sums[name] = sums[name] / covered if covered else 0.0
-    sums["grad_norm"] = optimizer.step() if needed else 0.0
+    sums["grad_norm"] = 0.0
+    if needed:  # rows that are all left out leave nothing to step on
+        lost = sums["nonfinite_rows"] == len(needed)
+        sums["grad_norm"] = optimizer.skip() if lost else optimizer.step()
     sums["lr"] = lr
     sums["trained_rows"] = float(len(needed))
     return sums

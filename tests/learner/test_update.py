@@ -285,6 +285,33 @@ def test_a_row_without_a_finite_log_probability_is_left_out_and_counted(tiny, ma
         assert_same(found, expected)
 
 
+def test_steps_in_which_every_row_is_lost_are_skipped_and_stop_the_run(tiny, make_groups, adam):
+    groups = make_groups([1.0, 0.0], [0.5, 0.2])
+    for row in (r.tokens for g in groups for r in g.rollouts):
+        row.logprobs = [math.nan * mask for mask in row.mask]
+    before = {n: p.clone() for n, p in tiny.model.named_parameters()}
+    optimizer = adam(tiny, nonfinite_limit=3, weight_decay=0.1)
+    for number in (1, 2):
+        metrics = update(tiny, optimizer, groups, alpha=0.0, settings=UpdateSettings())
+        assert (metrics["nonfinite_rows"], metrics["skipped_steps"]) == (4, 1)
+        assert (optimizer.skipped, optimizer.steps) == (number, 0)
+    with pytest.raises(TrainingError, match="3 optimizer steps in a row"):
+        update(tiny, optimizer, groups, alpha=0.0, settings=UpdateSettings())
+    assert all(torch.equal(p, before[n]) for n, p in tiny.model.named_parameters())
+    update(tiny, optimizer, make_groups([1.0, 0.0]), alpha=0.0, settings=UpdateSettings())
+    assert (optimizer.skipped, optimizer.steps) == (0, 1)
+
+
+@pytest.mark.parametrize("reward", [math.inf, -math.inf, math.nan, None])
+def test_a_reward_that_is_no_number_is_an_invalid_rollout(tiny, make_groups, build, reward):
+    given = [1.0, 0.0, 0.5, 0.2]
+    found, metrics = gradient(tiny, make_groups([*given[:3], reward]))
+    assert metrics["invalid"] == 1
+    assert all(math.isfinite(value) for value in metrics.values())
+    expected, _ = gradient(tiny, make_groups(given, invalid=[(0, 3)]))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 def test_a_step_that_overflows_is_skipped_and_counted(tiny, make_groups, adam):
     groups = make_groups([1.0, 0.0])
     row = groups[0].rollouts[1].tokens
