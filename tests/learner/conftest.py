@@ -58,11 +58,13 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random policy of 20,000 parameters with its tokenizer."""
     folder = tmp_path_factory.mktemp("tiny") / "model"
     write_tiny_model(folder, _texts(), vocabulary=400, width=32, layers=2, heads=1, seed=1)
-    model = load_policy(folder).model
-    with torch.no_grad():  # fresh weights are so small that the context would hardly matter
+    model, generator = load_policy(folder).model, torch.Generator().manual_seed(1)
+    with torch.no_grad():  # as large as it takes for the context to matter
         for parameter in model.parameters():
             if parameter.dim() >= 2:
-                parameter *= 12.0
+                parameter.copy_(0.24 * torch.randn(parameter.shape, generator=generator))
+            else:
+                parameter.fill_(1.0)
     model.save_pretrained(folder)
     return folder
 
