@@ -25,10 +25,11 @@ class EvalConfig:
 
     model: str = BUNDLED_MODEL
     """Folder or hub name of the policy, a run's folder (its newest checkpoint), or "demo"."""
-    questions: str = "demo:test"
-    """Questions, as the environment understands them."""
-    search: str = "embedded"
-    """Where the environment searches."""
+    questions: str = ""
+    """Questions, as the environment understands them; empty: the run's eval_questions, else
+    demo:test."""
+    search: str = ""
+    """Where the environment searches; empty: where the run did."""
     limit: int = 500
     """Questions; 0: all."""
     sampled: bool = False
@@ -38,11 +39,29 @@ class EvalConfig:
     config: str = ""
     """TOML file or ready-made config for budgets, prompt and environment; default: the run's own
     when --model is a run, else demo."""
+    device: str = ""
+    """Torch device; empty: the run's."""
+    dtype: str = ""
+    """Parameter type; empty: the run's."""
+    threads: int = 0
+    """CPU threads; 0: as the run."""
 
     def __post_init__(self) -> None:
-        """Refuse a limit that cannot be right."""
-        if self.limit < 0:
-            raise ConfigError(f"limit must be at least 0 (all), got {self.limit}")
+        """Refuse numbers that cannot be right."""
+        for name in ("limit", "threads"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
+
+    def over(self, settings: TrainConfig) -> TrainConfig:
+        """The settings of a run, with what is given here in their place."""
+        given: dict[str, Any] = {
+            "search": self.search,
+            "eval_questions": self.questions or settings.eval_questions or "demo:test",
+            "device": self.device,
+            "dtype": self.dtype,
+            "threads": self.threads,
+        }
+        return dataclasses.replace(settings, **{k: v for k, v in given.items() if v})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +109,15 @@ def _take(args: list[str], name: str) -> tuple[list[str], list[str]]:
     return values, rest
 
 
-def train_config(args: list[str]) -> TrainConfig:
+def train_config(args: list[str], **defaults: Any) -> TrainConfig:
     """The config a command line means.
 
     ``--config`` names a TOML file or a ready-made config; without it the demo's is used, unless
     ``--model`` names another model: then the defaults for real models hold.
+
+    Args:
+        args: the options.
+        defaults: a command's own defaults, where no ``--config`` is given.
     """
     chosen, rest = _take(args, "config")
     models, _ = _take(rest, "model")
@@ -104,6 +127,8 @@ def train_config(args: list[str]) -> TrainConfig:
         default = TrainConfig()
     else:
         default = load_config("demo")
+    if not chosen:
+        default = dataclasses.replace(default, **defaults)
     return _parse(TrainConfig, rest, "train", default)
 
 
@@ -149,18 +174,23 @@ def eval(args: list[str]) -> None:
     from stratified_grpo.run_folder import config_of
     from stratified_grpo.samplers.hf import HFSampler
     from stratified_grpo.samplers.self_test import check_sampler
-    from stratified_grpo.trainer import rollout_settings
+    from stratified_grpo.trainer import rollout_settings, set_threads
 
     _quiet()
     run = latest_checkpoint(Path(config.model) / "checkpoints")
     if config.config or run is None:
         settings = load_config(config.config or "demo")
+        if not config.config:
+            settings = dataclasses.replace(settings, eval_questions="")
     else:
         settings = config_of(read_state(run).identity)
-    settings = dataclasses.replace(settings, search=config.search)
-    policy = load_policy(run or resolve_model(config.model))
+    settings = config.over(settings)
+    set_threads(settings.threads)
+    policy = load_policy(
+        run or resolve_model(config.model), device=settings.device, dtype=settings.dtype
+    )
     pool = EnvironmentPool(
-        settings.env_id, settings.environment(config.questions), stratum=settings.stratum
+        settings.env_id, settings.environment(settings.eval_questions), stratum=settings.stratum
     )
     sampler = HFSampler(policy)
     check_sampler(policy, sampler)
@@ -208,7 +238,7 @@ def update(args: list[str]) -> None:
     files, rest = _take(args, "episodes")
     if not files and not {"-h", "--help"} & set(rest):
         raise ConfigError("update needs --episodes FILE (JSON lines of episode records)")
-    config = train_config(rest)
+    config = train_config(rest, warmup=0)  # each command would warm up anew
     for file in files:
         _readable(Path(file))
     if not config.out:

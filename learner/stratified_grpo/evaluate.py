@@ -122,7 +122,8 @@ def evaluate(
         metric: the `info` key that is averaged.
 
     Raises:
-        ConfigError: the environment does not say how many questions it has and no limit is given.
+        ConfigError: the environment does not say how many questions it has and no limit is given,
+            or its `info` does not hold the metric.
     """
     available = pool.check()
     total = min(limit, available) if limit and available else (limit or available)
@@ -136,6 +137,12 @@ def evaluate(
         groups = collect(pool, sampler, codec, single, step=-1 - first, cursors=cursors)
         rollouts.extend(group.rollouts[0] for group in groups)
     valid = [rollout for rollout in rollouts if rollout.valid]
+    lacking = sum(metric not in rollout.metrics for rollout in valid)
+    if lacking:
+        raise ConfigError(
+            f"{lacking} of {len(valid)} episodes have no number {metric!r} in their info, so there "
+            "is nothing to score; name another metric, or let the environment give it"
+        )
     return Evaluation(
         metric=metric,
         temperature=temperature,
@@ -157,7 +164,7 @@ def _scores(rollouts: Sequence[Rollout], metric: str) -> tuple[Score, ...]:
 
 def _score(name: str, rollouts: Sequence[Rollout], metric: str) -> Score:
     count = len(rollouts)
-    hits = sum(rollout.metrics.get(metric, 0.0) for rollout in rollouts)
+    hits = sum(rollout.metrics[metric] for rollout in rollouts)
     low, high = wilson(hits, count)
     return Score(
         name=name,

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from stratified_grpo.errors import EpisodeError
 
 
@@ -147,5 +149,6 @@ class Group:
 
 
 def numeric_metrics(info: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of an ``info`` dict, booleans as 0.0 and 1.0."""
-    return {k: float(v) for k, v in info.items() if isinstance(v, bool | int | float)}
+    """The numbers of an ``info`` dict, numpy's scalars included, booleans as 0.0 and 1.0."""
+    kinds = bool | int | float | np.bool_ | np.integer | np.floating
+    return {k: float(v) for k, v in info.items() if isinstance(v, kinds)}

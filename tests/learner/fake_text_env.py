@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron")
 STOP = ("</search>", "</answer>")
@@ -51,12 +52,13 @@ class FakeTextEnv(gymnasium.Env[str, str]):
         crash_after: int = 10**9,
         step_reward: float = 0.0,
         shuffle: bool = False,
+        em_type: str = "",
     ) -> None:
         count, _, mode = questions.partition(":")
         self.count, self.void = int(count), mode == "void"
         self.role, self.words, self.drop, self.template = role, words, drop, prompt
         self.max_searches, self.bad_reset, self.crash_after = max_searches, bad_reset, crash_after
-        self.step_reward, self.shuffle = step_reward, shuffle
+        self.step_reward, self.shuffle, self.em_type = step_reward, shuffle, em_type
         self.steps = 0
         self.action_space = self.observation_space = gymnasium.spaces.Text(10_000)
 
@@ -137,6 +139,9 @@ class FakeTextEnv(gymnasium.Env[str, str]):
             "em": self._reward() if done else 0.0,
             "record": json.dumps(self._record()) if done else "",
         }
+        if self.em_type:
+            known = hasattr(np, self.em_type)
+            info["em"] = getattr(np, self.em_type)(info["em"]) if known else str(info["em"])
         info.pop(self.drop, None)
         return info
 

@@ -6,6 +6,10 @@ import pytest
 from safetensors.torch import load_file
 
 from stratified_grpo.cli import main
+from stratified_grpo.commands import EvalConfig, train_config
+from stratified_grpo.config import TrainConfig
+from stratified_grpo.environments import EnvironmentPool
+from stratified_grpo.errors import ConfigError
 from stratified_grpo.policy import load_policy
 
 
@@ -110,6 +114,54 @@ def test_eval_of_a_run_and_of_a_model(base, tmp_path, capsys, tiny_folder):
     assert json.loads(evaluated(capsys, *args))["scores"][0]["questions"] == 4
 
 
+def test_eval_asks_what_the_run_asked_where_the_run_searched(base, tmp_path, capsys, monkeypatch):
+    out, seen = tmp_path / "run", []
+    args = base(out=out, eval_questions=5, search="embedded:here", dtype="float64")
+    assert main(["train", *args, "--updates", "1"]) == 0
+    capsys.readouterr()
+
+    class Noting(EnvironmentPool):
+        def __init__(self, env_id, kwargs, *, stratum):
+            seen.append((kwargs["questions"], kwargs["search"]))
+            super().__init__(env_id, kwargs, stratum=stratum)
+
+    def noting(path, **options):
+        seen.append(options)
+        return load_policy(path, **options)
+
+    monkeypatch.setattr("stratified_grpo.environments.EnvironmentPool", Noting)
+    monkeypatch.setattr("stratified_grpo.policy.load_policy", noting)
+    found = json.loads(evaluated(capsys, "--model", str(out), "--json"))
+    assert found["scores"][0]["questions"] == 5
+    assert seen == [{"device": "cpu", "dtype": "float64"}, ("5", "embedded:here")]
+    seen.clear()
+    given = ("--questions", "3", "--search", "there", "--dtype", "float32", "--threads", "1")
+    found = json.loads(evaluated(capsys, "--model", str(out), *given, "--json"))
+    assert found["scores"][0]["questions"] == 3
+    assert seen == [{"device": "cpu", "dtype": "float32"}, ("3", "there")]
+    assert main(["eval", "--model", str(out), "--device", "gpu7"]) == 2
+    assert "device 'gpu7' cannot be used here" in capsys.readouterr().err
+
+
+def test_what_eval_asks_without_a_run(capsys, monkeypatch):
+    asked = []
+
+    class Stopped(EnvironmentPool):
+        def __init__(self, env_id, kwargs, *, stratum):
+            asked.append(kwargs["questions"])
+            raise ConfigError("stop here")
+
+    monkeypatch.setattr("stratified_grpo.environments.EnvironmentPool", Stopped)
+    monkeypatch.setattr("stratified_grpo.policy.load_policy", lambda *_, **__: None)
+    for args in ([], ["--questions", "q"]):
+        assert main(["eval", *args]) == 2
+    assert asked == ["demo:test", "q"]
+    demo = EvalConfig().over(TrainConfig())
+    assert (demo.eval_questions, demo.search) == ("demo:test", "embedded")
+    with pytest.raises(ConfigError, match="threads must be at least 0"):
+        EvalConfig(threads=-1)
+
+
 def test_update_from_files_of_episodes(base, tmp_path, capsys):
     run, out = tmp_path / "run", tmp_path / "updated"
     assert main(["train", *base(out=run)]) == 0
@@ -127,6 +179,43 @@ def test_update_from_files_of_episodes(base, tmp_path, capsys):
         "step_1.jsonl",
         "step_2.jsonl",
     ]
+
+
+def test_update_warms_up_only_when_asked(capsys):
+    assert train_config([], warmup=0).warmup == 0
+    assert train_config(["--model", "m"], warmup=0).warmup == 0
+    assert train_config(["--warmup", "7"], warmup=0).warmup == 7
+    assert train_config(["--config", "demo"], warmup=0).warmup == train_config([]).warmup == 5
+
+
+def test_update_and_sft_refuse_what_cannot_be_trained_on(base, tmp_path, capsys, tiny_folder):
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert main(["train", *base(out=run, updates=1)]) == 0
+    text = (run / "episodes" / "step_1.jsonl").read_text()
+    records = [json.loads(line) for line in text.splitlines()]
+    capsys.readouterr()
+
+    def refused(*args):
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        assert main([args[0], "--episodes", str(file), *args[1:]]) == 2
+        assert not out.exists()
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        return err
+
+    file = tmp_path / "records.jsonl"
+    names = [record["group"] for record in records]
+    for number, record in enumerate(records):
+        record["group"] = str(number)
+    assert "none of the 8 groups has two rollouts" in refused("update", *base(out=out))
+    for name, record in zip(names, records, strict=True):
+        record["group"] = name
+        record["segments"][0]["text"] *= 200
+    for command in (
+        ["update", *base(out=out)],
+        ["sft", "--model", str(tiny_folder), "--out", str(out)],
+    ):
+        assert "records.jsonl, line 1: the episode has" in refused(*command)
 
 
 def test_update_refuses_and_leaves_nothing(base, tmp_path, capsys):

@@ -121,6 +121,20 @@ def test_limits(make_pool, codec, settings, fake_env):
         evaluate(unknown, sampler, codec, given)
 
 
+@pytest.mark.parametrize("change", [{"drop": "em"}, {"em_type": "text"}])
+def test_an_environment_without_the_metric_is_no_score_of_zero(make_pool, codec, settings, change):
+    sampler = ScriptedSampler(codec, lambda *_: "<answer>x</answer>")
+    with pytest.raises(ConfigError, match=r"8 of 8 episodes have no number 'em' in their info"):
+        evaluate(make_pool(**change), sampler, codec, settings(max_turn_tokens=30))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64", "bool_"])
+def test_scores_may_be_numpy_scalars(make_pool, codec, settings, fake_env, kind):
+    sampler = ScriptedSampler(codec, right(fake_env))
+    result = evaluate(make_pool(em_type=kind), sampler, codec, settings(max_turn_tokens=30))
+    assert result.overall.em == 1.0
+
+
 def test_an_environment_without_hops_has_one_score(make_pool, codec, settings):
     sampler = ScriptedSampler(codec, lambda *_: "<answer>x</answer>")
     result = evaluate(make_pool(drop="hops"), sampler, codec, settings(max_turn_tokens=30))

@@ -1,6 +1,7 @@
 """Rollouts: exact rows, budgets, groups, determinism; what environments may do to them."""
 
 import dataclasses
+import json
 import math
 
 import pytest
@@ -76,6 +77,20 @@ def test_what_an_episode_was_worth_comes_from_the_environment(make_pool, codec, 
 def test_rewards_of_all_turns_add_up(make_pool, codec, settings):
     groups, _ = play(make_pool(step_reward=0.25), codec, settings, SEARCH, "hm", ANSWER)
     assert groups[0].rollouts[0].reward == 1.5
+
+
+@pytest.mark.parametrize("reward", [float("inf"), float("nan")])
+def test_a_reward_that_is_no_number_is_unusable_and_leaves_valid_json(
+    make_pool, codec, settings, reward
+):
+    groups, _ = play(make_pool(step_reward=reward), codec, settings, SEARCH, ANSWER)
+    (rollout, *_) = groups[0].rollouts
+    assert not rollout.usable
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    assert json.loads(rollout.record, parse_constant=refuse)["reward"] is None
 
 
 def test_what_follows_the_action_leaves_row_and_context(make_pool, codec, settings):
