@@ -37,6 +37,7 @@ def update_from_records(
 
     Raises:
         ConfigError: the folder is not empty.
+        EpisodeError: a record cannot be trained on, or the groups give nothing to compare.
     """
     folder = Path(config.out)
     if folder.is_file() or (folder.exists() and any(folder.iterdir())):
@@ -46,7 +47,7 @@ def update_from_records(
     policy = load_policy(resolve_model(config.model), device=config.device, dtype=config.dtype)
     rollouts: list[Rollout] = []
     for file in files:
-        rollouts.extend(read_rollouts(file, policy.codec))
+        rollouts.extend(read_rollouts(file, policy))
     groups = grouped(rollouts)
     optimizer = Optimizer(policy.model, optimizer_settings(config))
     reference = None

@@ -41,6 +41,11 @@ class Policy:
         return self.model.get_output_embeddings()(hidden).float()  # type: ignore[no-any-return]
 
     @property
+    def vocabulary(self) -> int:
+        """Token ids the model knows: those below this number."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    @property
     def max_positions(self) -> int:
         """Longest context the model accepts and attends to in full, in tokens."""
         config = self.model.config
@@ -122,8 +127,7 @@ def _check_head(policy: Policy) -> None:
     """Refuse models that scale or cap logits outside the head."""
     name = type(policy.model).__name__
     try:  # the status is the refusal: a foreign model's code may fail in any way
-        vocabulary = policy.model.get_input_embeddings().weight.shape[0]
-        probe = torch.arange(3, 19, device=policy.device).remainder(vocabulary)[None]
+        probe = torch.arange(3, 19, device=policy.device).remainder(policy.vocabulary)[None]
         whole = policy.model(input_ids=probe).logits.float()
         ours = policy.logits(policy.hidden(probe))
     except Exception as error:

@@ -24,11 +24,12 @@ from stratified_grpo.types import Group, Rollout, TokenRow, numeric_metrics
 SCHEMA = "searchqa.episode/1"
 
 
-def read_rollouts(path: Path, codec: Codec) -> Iterator[Rollout]:
-    """Read a JSON-lines file of episode records.
+def read_rollouts(path: Path, policy: Policy) -> Iterator[Rollout]:
+    """Read a JSON-lines file of episode records that ``policy`` shall be trained on.
 
     Raises:
-        EpisodeError: a line is not an episode record; the message names file and line.
+        EpisodeError: a line is not an episode record, or not one the model can be run on; the
+            message names file and line.
     """
     found = False
     with path.open("rb") as file:
@@ -36,7 +37,7 @@ def read_rollouts(path: Path, codec: Codec) -> Iterator[Rollout]:
             if not line.strip():
                 continue
             try:
-                yield to_rollout(json.loads(line), codec)
+                rollout = to_rollout(json.loads(line), policy.codec)
             except json.JSONDecodeError as error:
                 raise EpisodeError(f"{path}, line {number}: not JSON ({error.msg})") from error
             except (KeyError, TypeError, ValueError, AttributeError, EpisodeError) as error:
@@ -44,9 +45,26 @@ def read_rollouts(path: Path, codec: Codec) -> Iterator[Rollout]:
                 raise EpisodeError(
                     f"{path}, line {number}: not an episode record of schema {SCHEMA} ({reason})"
                 ) from error
+            _require_fits(rollout, policy, f"{path}, line {number}")
             found = True
+            yield rollout
     if not found:
         raise EpisodeError(f"{path} holds no episodes")
+
+
+def _require_fits(rollout: Rollout, policy: Policy, where: str) -> None:
+    """Refuse rows that would index beyond the model's embeddings or its window."""
+    for index in rollout.tokens.ids:
+        if type(index) is not int or not 0 <= index < policy.vocabulary:
+            raise EpisodeError(
+                f"{where}: token id {index!r} is no integer from 0 to {policy.vocabulary - 1}, the "
+                "ids this model knows"
+            )
+    if rollout.usable and len(rollout.tokens) > policy.max_positions:
+        raise EpisodeError(
+            f"{where}: the episode has {len(rollout.tokens)} tokens, but the model has positions "
+            f"for {policy.max_positions}; leave it out or take a model with a longer window"
+        )
 
 
 def read_texts(path: Path) -> Iterator[str]:
@@ -108,11 +126,31 @@ def _sampled(tokens: TokenRow, segment: Mapping[str, Any], codec: Codec) -> bool
 
 
 def grouped(rollouts: Sequence[Rollout]) -> list[Group]:
-    """Rollouts by group, in order of first appearance."""
+    """Rollouts by group, in order of first appearance.
+
+    Raises:
+        EpisodeError: a group has rollouts of different prompts, or no group has two rollouts.
+    """
     members: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
-        members.setdefault(rollout.group, []).append(rollout)
+        rows = members.setdefault(rollout.group, [])
+        if rows and _prompt(rows[0].tokens) != _prompt(rollout.tokens):
+            raise EpisodeError(
+                f"group {rollout.group!r} holds rollouts of different prompts; rollouts of one "
+                "prompt and no others may share a group, in all files together"
+            )
+        rows.append(rollout)
+    if all(len(rows) < 2 for rows in members.values()):
+        raise EpisodeError(
+            f"none of the {len(members)} groups has two rollouts, so there is nothing to compare; "
+            'rollouts of one prompt must have the same "group"'
+        )
     return [Group(key=key, cursor=-1, rollouts=tuple(rows)) for key, rows in members.items()]
+
+
+def _prompt(row: TokenRow) -> list[int]:
+    """What was there before the first sampled token."""
+    return row.ids[: row.mask.index(1)] if row.num_trainable else row.ids
 
 
 @torch.no_grad()

@@ -38,7 +38,7 @@ def imitate(
     """
     rows = [
         rollout.tokens
-        for rollout in read_rollouts(config.episodes, policy.codec)
+        for rollout in read_rollouts(config.episodes, policy)
         if rollout.usable and (rollout.reward or 0.0) >= config.min_reward
     ]
     if not rows:

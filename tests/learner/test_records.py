@@ -67,8 +67,8 @@ def sampled(still, settings):
     return [rollout for group in groups for rollout in group.rollouts]
 
 
-def test_sampled_rows_come_back_identical(sampled, write, codec):
-    back = list(read_rollouts(write(*[r.record for r in sampled]), codec))
+def test_sampled_rows_come_back_identical(sampled, write, still):
+    back = list(read_rollouts(write(*[r.record for r in sampled]), still))
     assert {r.status for r in sampled} >= {"length", "turn_limit", "error_search"}
     assert len(back) == len(sampled)
     for ours, theirs in zip(sampled, back, strict=True):
@@ -191,6 +191,41 @@ def test_groups_are_named_by_the_record_or_by_its_question(codec):
     assert [(g.key, len(g.rollouts)) for g in groups] == [("b", 2), ("q1", 1), ("a", 1)]
 
 
+def test_rollouts_of_different_prompts_never_share_a_group(codec):
+    other = changed(group="0.0")
+    other["segments"][0]["text"] = "Which word follows birch ?\n"
+    mixed = [to_rollout(record, codec) for record in (changed(group="0.0"), other)]
+    with pytest.raises(EpisodeError, match=r"group '0\.0' holds rollouts of different prompts"):
+        grouped(mixed)
+    silent = changed(group="0.0", segments=RECORD["segments"][:1])  # voided before its first reply
+    assert len(grouped([mixed[0], to_rollout(silent, codec)])) == 1
+
+
+def test_groups_of_one_teach_nothing(codec):
+    alone = [to_rollout(changed(group=name), codec) for name in "abc"]
+    with pytest.raises(EpisodeError, match=r"none of the 3 groups has two rollouts.*\"group\""):
+        grouped(alone)
+
+
+@pytest.mark.parametrize("index", [400_000, -1, 5.0, "5", True, None])
+def test_ids_the_model_does_not_know_are_named(write, still, index):
+    record = changed()
+    record["segments"][1].update(
+        token_ids=[5, index], logprobs=[-1.0, -2.0], tokenizer_hash=still.codec.fingerprint
+    )
+    with pytest.raises(EpisodeError, match=rf"episodes\.jsonl, line 2: token id {index!r} is no"):
+        list(read_rollouts(write(RECORD, record), still))
+
+
+def test_rows_beyond_the_models_window_are_named(write, still):
+    long, invalid = changed(), changed(valid=False)
+    for record in (long, invalid):
+        record["segments"][2]["text"] = "amber birch " * 600
+    assert len(list(read_rollouts(write(RECORD, invalid), still))) == 2  # it will not be run
+    with pytest.raises(EpisodeError, match=r"line 2: the episode has \d+ tokens.*for 1024"):
+        list(read_rollouts(write(RECORD, long), still))
+
+
 def test_an_unscored_record_is_not_usable(codec):
     row = to_rollout(changed(reward=None), codec)
     assert row.reward is None
@@ -215,30 +250,30 @@ SPOILT["segments"][1].update(token_ids=[5], logprobs=[-1.0, -2.0])
         (NO_PROMPT, "line 2: .*first segment must be a prompt"),
     ],
 )
-def test_a_malformed_line_is_named(write, codec, line, says):
+def test_a_malformed_line_is_named(write, line, says, still):
     with pytest.raises(EpisodeError, match=says):
-        list(read_rollouts(write(RECORD, line), codec))
+        list(read_rollouts(write(RECORD, line), still))
 
 
-def test_ids_and_log_probabilities_that_do_not_match_are_named(write, codec):
+def test_ids_and_log_probabilities_that_do_not_match_are_named(write, codec, still):
     SPOILT["segments"][1]["tokenizer_hash"] = codec.fingerprint
     with pytest.raises(EpisodeError, match=r"line 1: .*1 sampled tokens came with 2 log"):
-        list(read_rollouts(write(SPOILT), codec))
+        list(read_rollouts(write(SPOILT), still))
 
 
-def test_a_line_that_is_not_utf8_is_named(tmp_path, codec):
+def test_a_line_that_is_not_utf8_is_named(tmp_path, still):
     path = tmp_path / "episodes.jsonl"
     path.write_bytes(json.dumps(RECORD).encode() + b'\n{"schema": "\xff"}\n')
     with pytest.raises(EpisodeError, match="line 2: not an episode record"):
-        list(read_rollouts(path, codec))
+        list(read_rollouts(path, still))
     with pytest.raises(EpisodeError, match="line 2: not an episode record"):
         list(read_texts(path))
 
 
-def test_blank_lines_do_not_count_and_an_empty_file_is_refused(write, codec):
+def test_blank_lines_do_not_count_and_an_empty_file_is_refused(write, still):
     path = write("", RECORD, "  ")
-    assert len(list(read_rollouts(path, codec))) == 1
+    assert len(list(read_rollouts(path, still))) == 1
     (text,) = read_texts(path)
     assert text == "".join(segment["text"] for segment in RECORD["segments"])
     with pytest.raises(EpisodeError, match="holds no episodes"):
-        list(read_rollouts(write("", name="empty.jsonl"), codec))
+        list(read_rollouts(write("", name="empty.jsonl"), still))

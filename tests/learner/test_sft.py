@@ -57,7 +57,7 @@ def test_a_memorisable_set_is_reproduced_greedily(
         make_pool(), HFSampler(learned), learned.codec, greedy, step=0, cursors=range(7)
     )
     assert [group.rollouts[0].reward for group in groups] == [1.0] * 7
-    shown = list(read_rollouts(demonstrations, learned.codec))
+    shown = list(read_rollouts(demonstrations, learned))
     for group, demonstration in zip(groups, shown, strict=False):
         assert group.rollouts[0].tokens.ids == demonstration.tokens.ids
 
@@ -67,7 +67,7 @@ def test_only_model_segments_are_learned_unless_all_are_asked_for(
     demonstrations, tiny, tiny_folder, tmp_path, all_tokens
 ):
     """The loss of the first step, by hand over the tokens that count."""
-    rows = [r.tokens for r in read_rollouts(demonstrations, tiny.codec)]
+    rows = [r.tokens for r in read_rollouts(demonstrations, tiny)]
     counts = [[i for i in range(1, len(row)) if all_tokens or row.mask[i]] for row in rows]
     total = sum(map(len, counts))
     loss = 0.0

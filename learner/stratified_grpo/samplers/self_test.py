@@ -47,7 +47,7 @@ def check_sampler(policy: Policy, sampler: HFSampler) -> None:
 
 @torch.no_grad()
 def _largest_gap(policy: Policy, sampler: HFSampler) -> float:
-    vocabulary = policy.model.get_input_embeddings().weight.shape[0]
+    vocabulary = policy.vocabulary
     rows = [TokenRow() for _ in _PROMPTS]
     for row, length in zip(rows, _PROMPTS, strict=True):
         row.context([(7 * place + 3 * length) % vocabulary for place in range(length)])
