@@ -155,11 +155,11 @@ def train(args: list[str]) -> None:
         if not already:
             trainer.run()
     if already:
-        console.print(
-            f"{config.folder} is finished ({config.updates} updates); --fresh starts anew"
+        _say(
+            console, f"{config.folder} is finished ({config.updates} updates); --fresh starts anew"
         )
     else:
-        console.print(f"done: {config.folder} (weights in checkpoints/step_{config.updates})")
+        _say(console, f"done: {config.folder} (weights in checkpoints/step_{config.updates})")
 
 
 def eval(args: list[str]) -> None:
@@ -227,10 +227,10 @@ def sft(args: list[str]) -> None:
 
     def report(step: int, loss: float) -> None:
         if step == 1 or step % 50 == 0 or step == config.steps:
-            console.print(f"step {step} of {config.steps}: loss {loss:.4f}", highlight=False)
+            _say(console, f"step {step} of {config.steps}: loss {loss:.4f}")
 
     imitate(policy, config, report)
-    console.print(f"wrote {config.out}")
+    _say(console, f"wrote {config.out}")
 
 
 def update(args: list[str]) -> None:
@@ -249,10 +249,10 @@ def update(args: list[str]) -> None:
     console = Console()
 
     def report(step: int, metrics: dict[str, float]) -> None:
-        console.print(f"update {step}: reward {metrics['reward']:.3f}", highlight=False)
+        _say(console, f"update {step}: reward {metrics['reward']:.3f}")
 
     folder = update_from_records([Path(file) for file in files], config, report)
-    console.print(f"wrote {folder}")
+    _say(console, f"wrote {folder}")
 
 
 def init_tiny(args: list[str]) -> None:
@@ -274,7 +274,12 @@ def init_tiny(args: list[str]) -> None:
         layers=config.layers,
         seed=config.seed,
     )
-    Console().print(f"wrote {config.out}")
+    _say(Console(), f"wrote {config.out}")
+
+
+def _say(console: Console, text: str) -> None:
+    """A line as it is: a path may hold what rich takes for markup."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _quiet() -> None:

@@ -158,9 +158,20 @@ class TrainConfig:
         for name, least in _LEAST.items():
             if not getattr(self, name) >= least:  # so that NaN is refused, too
                 raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        for name in ("max_invalid", "beta1", "beta2"):
-            if not getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be at most 1, got {getattr(self, name)}")
+        if not self.max_invalid <= 1:
+            raise ConfigError(f"max_invalid must be at most 1, got {self.max_invalid}")
+        for name in ("beta1", "beta2"):
+            if not getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be below 1, got {getattr(self, name)}")
+        if not self.max_grad_norm > 0:
+            raise ConfigError(
+                f"max_grad_norm must be above 0, got {self.max_grad_norm}: at 0 nothing is learned; "
+                "inf clips nothing"
+            )
+        _finite(self, "eps", "lr", "weight_decay", "kl_coef", "temperature")
+        for name in ("out", "name"):
+            if "\0" in getattr(self, name):
+                raise ConfigError(f"{name} must not hold a null character")
         if self.ddof not in (0, 1):
             raise ConfigError(f"ddof must be 0 (population) or 1 (sample), got {self.ddof}")
         if self.loss_agg not in ("token", "sequence", "constant"):
@@ -252,9 +263,18 @@ class SftConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be right, with one sentence each."""
-        for name, least in {"steps": 1, "batch": 1, "warmup": 0, "save_every": 0, "lr": 0}.items():
-            if not getattr(self, name) >= least:
-                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        least = {"steps": 1, "batch": 1, "micro_batch_tokens": 1, "warmup": 0, "save_every": 0}
+        least |= {"lr": 0, "weight_decay": 0, "threads": 0}
+        for name, bound in least.items():
+            if not getattr(self, name) >= bound:
+                raise ConfigError(f"{name} must be at least {bound}, got {getattr(self, name)}")
+        _finite(self, "lr", "weight_decay")
+
+
+def _finite(config: TrainConfig | SftConfig, *names: str) -> None:
+    for name in names:
+        if not math.isfinite(getattr(config, name)):
+            raise ConfigError(f"{name} must be a finite number, got {getattr(config, name)}")
 
 
 def load_config(source: str) -> TrainConfig:
@@ -272,9 +292,9 @@ def load_config(source: str) -> TrainConfig:
     if path.suffix == ".toml":
         if not path.is_file():
             raise ConfigError(f"no config file {source!r}")
-        text = path.read_text()
+        text = _text(path)
     elif (ready / f"{source}.toml").is_file():
-        text = (ready / f"{source}.toml").read_text()
+        text = (ready / f"{source}.toml").read_text(encoding="utf-8")
     else:
         names = sorted(entry.name[:-5] for entry in ready.iterdir() if entry.name.endswith(".toml"))
         raise ConfigError(f"no ready-made config {source!r}; there are {', '.join(names)}")
@@ -287,6 +307,15 @@ def load_config(source: str) -> TrainConfig:
     if unknown:
         raise ConfigError(f"config {source!r} has unknown keys: {', '.join(unknown)}")
     return TrainConfig(**{key: _typed(key, value, kinds[key]) for key, value in values.items()})
+
+
+def _text(path: Path) -> str:
+    try:  # the status is the package's own error
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"config file '{path}' cannot be read as UTF-8 text ({error}); save it as UTF-8"
+        ) from error
 
 
 def _typed(key: str, value: Any, kind: str) -> Any:

@@ -95,7 +95,7 @@ class Display:
             parts.append(self._strata())
         if self._evaluations:
             parts.append(evaluation_table(self._evaluations[:1] + self._evaluations[1:][-5:]))
-        return Panel(Group(*parts), title=self._title)
+        return Panel(Group(*parts), title=Text(self._title))
 
     def _strata(self) -> Table:
         table = Table("stratum", "share", "reward", "advantage mass", box=None, padding=(0, 2))
@@ -103,7 +103,7 @@ class Display:
         names = {k.rpartition("/")[0] for k in keys}  # a stratum's own name may hold a slash
         for name in sorted(names, key=lambda text: (len(text), text)):
             row = [self._metrics[f"stratum/{name}/{part}"] for part in ("share", "reward", "mass")]
-            table.add_row(name, *(f"{value:.2f}" for value in row))
+            table.add_row(Text(name), *(f"{value:.2f}" for value in row))
         return table
 
 

@@ -41,9 +41,14 @@ def refuse_foreign(folder: Path) -> None:
     Raises:
         ConfigError: it is a file, or holds anything but what a run killed at its start leaves.
     """
-    if folder.is_file():
-        raise ConfigError(f"{folder} is a file; give a folder as --out")
-    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    try:  # the status is the package's own error
+        if folder.is_file():
+            raise ConfigError(f"{folder} is a file; give a folder as --out")
+        found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    except OSError as error:  # a name too long, a folder that may not be read
+        raise ConfigError(
+            f"{folder} cannot be used ({error.strerror}); give another --out or --name"
+        ) from error
     started = {LOCK, f".tmp-{MANIFEST}"}
     if not set(found) <= started and not is_run(folder):
         raise ConfigError(

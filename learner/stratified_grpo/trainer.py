@@ -30,6 +30,7 @@ from stratified_grpo.optimizer import Optimizer, OptimizerSettings
 from stratified_grpo.policy import Policy, load_policy
 from stratified_grpo.rollout import RolloutSettings, collect
 from stratified_grpo.run_folder import MANIFEST, clear, differences, refuse_foreign, run_identity
+from stratified_grpo.run_lock import RunLock
 from stratified_grpo.samplers.hf import HFSampler
 from stratified_grpo.samplers.self_test import check_sampler
 from stratified_grpo.schedules import parse_schedule
@@ -70,8 +71,21 @@ class Trainer:
         self.folder = config.folder
         self.checkpoints = self.folder / "checkpoints"
         self.metrics = MetricsLog(self.folder / "metrics.jsonl")
-        threads = set_threads(config.threads)
+        self.lock = RunLock(self.folder)
         refuse_foreign(self.folder)
+        if self.folder.exists():  # a folder is made only once the run can start
+            self.lock.acquire()
+        try:
+            self._start()
+        except BaseException:
+            self.lock.release()
+            raise
+        if self.finished:
+            self.lock.release()
+
+    def _start(self) -> None:
+        config = self.config
+        threads = set_threads(config.threads)
         self.identity = run_identity(config, "train")
         resumed = None if config.fresh else self._find()
         self.state = read_state(resumed) if resumed else RunState(step=0, cursor=0)
@@ -98,9 +112,14 @@ class Trainer:
             restore_optimizer(resumed, self.optimizer)
         else:
             self.state = RunState(step=0, cursor=first_cursor(config.seed, available))
-        if config.fresh and self.folder.exists():  # only now that the new run can start
+        self.lock.acquire()
+        if config.fresh:  # only now that the new run can start
             clear(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        elif latest_checkpoint(self.checkpoints) != resumed:
+            raise ConfigError(
+                f"another process began a run in {self.folder} meanwhile; the same command again "
+                "goes on from there"
+            )
         write_manifest(self.folder / MANIFEST, self.identity, {"threads": threads})
         self.metrics.truncate(self.state.step)
 
@@ -110,7 +129,13 @@ class Trainer:
         return self.state.step >= self.config.updates
 
     def run(self) -> None:
-        """Train to the end."""
+        """Train to the end; other processes are kept out of the folder until then."""
+        try:
+            self._run()
+        finally:
+            self.lock.release()
+
+    def _run(self) -> None:
         config = self.config
         if latest_checkpoint(self.checkpoints) is None:
             self._evaluate()

@@ -62,6 +62,24 @@ def test_train_then_the_same_command_again(base, tmp_path, capsys, monkeypatch):
     assert "update 1: reward" in capsys.readouterr().out
 
 
+def test_a_name_is_not_markup(base, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["train", *base(name="a[/red]", updates=1)]) == 0
+        assert "runs/a[/red]-s0 " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_folder_that_cannot_be_made_is_a_mistake(base, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    for where in ({"name": "x" * 300}, {"out": "file/run"}, {"out": "file"}):
+        assert main(["train", *base(**where)]) == 2
+        err = capsys.readouterr().err
+        assert "give " in err
+        assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.rglob("*")] == ["file"]
+
+
 def test_a_run_that_must_stop_exits_with_1_and_keeps_its_checkpoint(base, tmp_path, capsys):
     out = tmp_path / "run"
     args = base(questions="8:void", max_invalid=0.0, out=out)

@@ -79,7 +79,13 @@ def test_a_config_that_is_not_there(tmp_path):
         ({"eps": -1e-9}, "eps must be at least 0"),
         ({"ddof": 2}, "ddof must be 0"),
         ({"min_stratum": 0}, "min_stratum must be at least 1"),
-        ({"beta2": 1.5}, "beta2 must be at most 1"),
+        ({"beta2": 1.5}, "beta2 must be below 1"),
+        ({"beta1": 1.0}, "beta1 must be below 1, got 1.0"),
+        ({"eps": math.inf}, "eps must be a finite number"),
+        ({"lr": math.inf}, "lr must be a finite number"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm must be above 0.*inf clips nothing"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"out": "a\0b"}, "out must not hold a null character"),
         ({"max_invalid": 1.5}, "max_invalid must be at most 1"),
         ({"loss_agg": "mean"}, "loss_agg must be token, sequence or constant, got 'mean'"),
         ({"temperature": 0.0}, "temperature must be above 0"),
@@ -90,6 +96,12 @@ def test_a_config_that_is_not_there(tmp_path):
 def test_values_that_cannot_be_right(changes, says):
     with pytest.raises(ConfigError, match=says):
         TrainConfig(**changes)
+
+
+def test_a_config_that_is_not_utf8(tmp_path):
+    (tmp_path / "latin.toml").write_bytes(b'name = "caf\xe9"\n')
+    with pytest.raises(ConfigError, match=r"latin\.toml' cannot be read as UTF-8 text"):
+        load_config(str(tmp_path / "latin.toml"))
 
 
 @pytest.mark.parametrize("changes", [{"steps": 0}, {"batch": 0}, {"lr": math.nan}])

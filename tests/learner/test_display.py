@@ -84,6 +84,15 @@ def test_on_a_terminal_a_panel_shows_curves_strata_and_evaluations():
     assert "0.200" not in final
 
 
+def test_names_are_not_markup():
+    out = console(terminal=True)
+    metrics = {k.replace("a/b", "[/x]"): v for k, v in METRICS.items()}
+    with Display("runs/[/red]", 10, out) as display:
+        display.updated(1, metrics)
+    assert "runs/[/red]" in out.file.getvalue()
+    assert "[/x]" in out.file.getvalue()
+
+
 def test_an_evaluation_outside_a_run_has_no_step():
     out = console(terminal=False)
     out.print(evaluation_table([(-1, evaluation())]))

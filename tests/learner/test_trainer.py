@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from stratified_grpo import trainer as trainer_module
 from stratified_grpo.checkpoint import latest_checkpoint, read_state
 from stratified_grpo.config import TrainConfig
 from stratified_grpo.errors import ConfigError, TrainingError
@@ -272,6 +273,34 @@ def test_fresh_deletes_only_what_a_run_writes(make_config):
     left = {str(p.relative_to(config.folder)) for p in config.folder.rglob("*") if p.is_file()}
     assert left - {".lock"} == {*mine, "manifest.json"}
     assert json.loads((config.folder / "manifest.json").read_text())["config"]["seed"] == 1
+
+
+def test_two_trainers_never_share_a_folder(make_config):
+    config = make_config(updates=2)
+    first = Trainer(config, Silent())
+    for fresh in (False, True):
+        with pytest.raises(ConfigError, match="another process is at work in"):
+            Trainer(make_config(updates=2, fresh=fresh), Silent())
+    first.run()
+    assert steps(config) == [1, 2]
+    assert Trainer(config, Silent()).finished
+
+
+def test_a_run_that_began_while_this_one_started_is_not_overwritten(make_config, monkeypatch):
+    config = make_config(updates=2)
+    load = trainer_module.load_policy
+
+    def slowly(*args, **options):  # the other process is done before this one has its model
+        monkeypatch.setattr(trainer_module, "load_policy", load)
+        train(config)
+        return load(*args, **options)
+
+    monkeypatch.setattr(trainer_module, "load_policy", slowly)
+    with pytest.raises(ConfigError, match="another process began a run in .*run meanwhile"):
+        Trainer(make_config(updates=4), Silent())
+    assert steps(config) == [1, 2]
+    train(make_config(updates=4))
+    assert steps(config) == [1, 2, 3, 4]
 
 
 def test_what_cannot_start_leaves_no_folder(make_config, tmp_path):
