@@ -30,11 +30,10 @@ class RunState:
     step: int
     """Updates done."""
     cursor: int
-    """Next data cursor."""
+    """Next data cursor. In lock-step no group is in flight between updates: those begun after a
+    checkpoint are begun again."""
     consumed: tuple[int, ...] = ()
     """Cursors of the groups trained on in the last update."""
-    in_flight: tuple[int, ...] = ()
-    """Cursors of groups begun and not yet trained on; redone after a resume."""
     identity: dict[str, Any] = field(default_factory=dict)
     """The config's identity."""
     totals: dict[str, float] = field(default_factory=dict)
@@ -131,7 +130,6 @@ def save_checkpoint(
             "step": state.step,
             "cursor": state.cursor,
             "consumed": list(state.consumed),
-            "in_flight": list(state.in_flight),
             "identity": state.identity,
             "totals": state.totals,
             "optimizer": numbers,
@@ -174,7 +172,6 @@ def read_state(folder: Path) -> RunState:
         step=document["step"],
         cursor=document["cursor"],
         consumed=tuple(document["consumed"]),
-        in_flight=tuple(document["in_flight"]),
         identity=document["identity"],
         totals=document["totals"],
     )

@@ -155,9 +155,13 @@ class TrainConfig:
                 f"group_size must be at least 2, got {self.group_size}: a rollout alone in its "
                 "group has nothing to be compared with"
             )
-        for name, least in _LEAST.items():
-            if not getattr(self, name) >= least:  # so that NaN is refused, too
-                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        _at_least(self, _LEAST)
+        _finite(self, "eps", "lr", "weight_decay", "kl_coef", "temperature")
+        self._check_limits()
+        self._check_words()
+        self.environment(self.questions)
+
+    def _check_limits(self) -> None:
         if not self.max_invalid <= 1:
             raise ConfigError(f"max_invalid must be at most 1, got {self.max_invalid}")
         for name in ("beta1", "beta2"):
@@ -165,22 +169,21 @@ class TrainConfig:
                 raise ConfigError(f"{name} must be below 1, got {getattr(self, name)}")
         if not self.max_grad_norm > 0:
             raise ConfigError(
-                f"max_grad_norm must be above 0, got {self.max_grad_norm}: at 0 nothing is learned; "
-                "inf clips nothing"
+                f"max_grad_norm must be above 0 (inf clips nothing), got {self.max_grad_norm}"
             )
-        _finite(self, "eps", "lr", "weight_decay", "kl_coef", "temperature")
-        for name in ("out", "name"):
-            if "\0" in getattr(self, name):
-                raise ConfigError(f"{name} must not hold a null character")
+        if not self.temperature > 0:
+            raise ConfigError(f"temperature must be above 0 in training, got {self.temperature}")
+
+    def _check_words(self) -> None:
         if self.ddof not in (0, 1):
             raise ConfigError(f"ddof must be 0 (population) or 1 (sample), got {self.ddof}")
         if self.loss_agg not in ("token", "sequence", "constant"):
             raise ConfigError(
                 f"loss_agg must be token, sequence or constant, got {self.loss_agg!r}"
             )
-        if not self.temperature > 0:
-            raise ConfigError(f"temperature must be above 0 in training, got {self.temperature}")
-        self.environment(self.questions)
+        for name in ("out", "name"):
+            if "\0" in getattr(self, name):
+                raise ConfigError(f"{name} must not hold a null character")
 
     def environment(self, questions: str) -> dict[str, Any]:
         """Keyword arguments of the environment on the given questions."""
@@ -263,12 +266,15 @@ class SftConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be right, with one sentence each."""
-        least = {"steps": 1, "batch": 1, "micro_batch_tokens": 1, "warmup": 0, "save_every": 0}
-        least |= {"lr": 0, "weight_decay": 0, "threads": 0}
-        for name, bound in least.items():
-            if not getattr(self, name) >= bound:
-                raise ConfigError(f"{name} must be at least {bound}, got {getattr(self, name)}")
+        _at_least(self, dict.fromkeys(("steps", "batch", "micro_batch_tokens"), 1))
+        _at_least(self, dict.fromkeys(("warmup", "save_every", "lr", "weight_decay", "threads"), 0))
         _finite(self, "lr", "weight_decay")
+
+
+def _at_least(config: TrainConfig | SftConfig, least: dict[str, int]) -> None:
+    for name, bound in least.items():
+        if not getattr(config, name) >= bound:  # so that NaN is refused, too
+            raise ConfigError(f"{name} must be at least {bound}, got {getattr(config, name)}")
 
 
 def _finite(config: TrainConfig | SftConfig, *names: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 
 from stratified_grpo.errors import ConfigError
+from stratified_grpo.strata import stratum_key
 
 REQUIRED_INFO = ("stop", "consumed_chars", "role", "valid", "status")
 """`info` keys a text environment must carry at every step."""
@@ -62,6 +63,10 @@ class EnvironmentPool:
                 f"environment {self.env_id} has no info key {', '.join(map(repr, missing))}; the "
                 "learner needs it at every step"
             )
+        try:  # the status is the package's own error
+            stratum_key(info, self.stratum)
+        except ValueError as error:
+            raise ConfigError(f"{error}; name another key with --stratum") from error
         self._questions = int(info.get("num_questions", 0))
         return self._questions
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from stratified_grpo.codec import Codec
 from stratified_grpo.environments import EnvironmentPool
 from stratified_grpo.errors import EpisodeError
 from stratified_grpo.samplers.base import Sampler
+from stratified_grpo.strata import stratum_key
 from stratified_grpo.types import (
     Completion,
     Group,
@@ -180,13 +181,20 @@ def _finish(episode: _Live, group: str, stratum: str, codec: Codec) -> Rollout:
     rollout = Rollout(
         tokens=episode.tokens,
         group=group,
-        stratum=str(info[stratum]),
+        stratum=_stratum(info, stratum),
         reward=episode.reward,
         valid=bool(info["valid"]) and episode.status != "nonfinite_logprob",
         status=episode.status,
         metrics=numeric_metrics(info),
     )
     return replace(rollout, record=_annotate(rollout, episode, codec))
+
+
+def _stratum(info: Mapping[str, Any], name: str) -> str:
+    try:  # the status is the package's own error
+        return str(stratum_key(info, name))
+    except ValueError as error:
+        raise EpisodeError(f"{error}; name another key with --stratum") from error
 
 
 def _annotate(rollout: Rollout, episode: _Live, codec: Codec) -> str:

@@ -49,17 +49,6 @@ def stratum_key(info: Mapping[str, Any], name: str = "stratum") -> StratumKey:
     )
 
 
-def capped(count: int, cap: int) -> str:
-    """Name a count, with every count from ``cap`` on in one stratum: ``"0"``, ``"1"``, ``"2+"``.
-
-    Raises:
-        ValueError: ``count`` is negative or ``cap`` is below 1.
-    """
-    if count < 0 or cap < 1:
-        raise ValueError(f"count must be at least 0 and cap at least 1, got {count} and {cap}")
-    return str(count) if count < cap else f"{cap}+"
-
-
 def dense_codes(keys: Keys, name: str = "keys") -> tuple[Codes, int]:
     """Number the distinct keys ``0 .. num-1``.
 

@@ -144,7 +144,6 @@ def test_a_checkpoint_restores_everything(tmp_path, tiny, optimizer, tiny_folder
         step=4,
         cursor=12,
         consumed=(8, 9),
-        in_flight=(10,),
         identity={"lr": 0.1},
         totals={"invalid": 2.0},
     )

@@ -27,7 +27,7 @@ def test_another_process_is_kept_out_until_this_one_is_killed(tmp_path):
     ours = RunLock(tmp_path / "run")
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError, match="another process is at work in .*run; wait for it"):
+        with pytest.raises(ConfigError, match=r"another process is at work in .*run; wait for it"):
             ours.acquire()
     finally:
         holder.send_signal(signal.SIGKILL)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratified_grpo.strata import capped, compact, dense_codes, stratum_key
+from stratified_grpo.strata import compact, dense_codes, stratum_key
 
 KEYS = st.one_of(
     st.lists(st.integers(-5, 5)),
@@ -97,9 +97,3 @@ def test_the_stratum_is_read_from_info():
         stratum_key(info, "depth")
     with pytest.raises(ValueError, match=r"info\['em'\] must be a string or an integer.*float 1.0"):
         stratum_key(info, "em")
-
-
-def test_counts_are_capped():
-    assert [capped(count, 2) for count in range(4)] == ["0", "1", "2+", "2+"]
-    with pytest.raises(ValueError, match="cap at least 1"):
-        capped(1, 0)

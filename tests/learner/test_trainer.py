@@ -296,7 +296,7 @@ def test_a_run_that_began_while_this_one_started_is_not_overwritten(make_config,
         return load(*args, **options)
 
     monkeypatch.setattr(trainer_module, "load_policy", slowly)
-    with pytest.raises(ConfigError, match="another process began a run in .*run meanwhile"):
+    with pytest.raises(ConfigError, match=r"another process began a run in .*run meanwhile"):
         Trainer(make_config(updates=4), Silent())
     assert steps(config) == [1, 2]
     train(make_config(updates=4))
@@ -307,6 +307,8 @@ def test_what_cannot_start_leaves_no_folder(make_config, tmp_path):
     cases = {
         "no info key 'stop'": make_config(env_kwargs='{"drop": "stop"}'),
         "no info key 'depth'": make_config(stratum="depth"),
+        "must be a string or an integer to stratify by, got float": make_config(stratum="em"),
+        "must be a string or an integer to stratify by, got list": make_config(stratum="stop"),
         "cannot start: no search service": make_config(env_kwargs='{"bad_reset": true}'),
         "cannot make environment.*unexpected": make_config(env_kwargs='{"colour": 1}'),
         "cannot make environment.*Nothing": make_config(env_id="fake_text_env:Nothing-v0"),
