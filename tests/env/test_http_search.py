@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from searchqa.errors import ConfigError, SearchProtocolError, SearchUnavailable
-from searchqa.http_search import HttpSearch, read_reply
+from searchqa.http_search import HttpSearch
 from searchqa.search import SearchBackend, open_search
 
 GOOD = {"result": [[{"document": {"id": "1", "contents": '"T"\nx'}, "score": 2.5}]]}
@@ -352,19 +352,6 @@ def test_a_malformed_reply_names_the_field(
     with pytest.raises(SearchProtocolError, match=message):
         client().search(["q"], 3)
     assert len(server.seen) == 1
-
-
-def test_replies_of_other_servers_are_read() -> None:
-    bare = {"result": [[{"id": 5, "contents": "T\nx"}], []]}
-    (hit,), nothing = read_reply(bare, 2, 3, "u")
-    assert (hit.id, hit.contents, hit.score, nothing) == ("5", "T\nx", 0.0, [])
-    scoreless = {"result": [[{"document": {"contents": "T\nx"}, "score": None}] * 9]}
-    null = {"result": [[{"document": {"id": None, "contents": "a\ud800"}, "score": 1}]]}
-    (odd,) = read_reply(null, 1, 3, "u")[0]
-    assert (odd.id, odd.contents, odd.score) == ("", "a\ufffd", 1.0)
-    hits = read_reply(scoreless, 1, 3, "u")[0]
-    assert len(hits) == 3
-    assert (hits[0].id, hits[0].score) == ("", 0.0)
 
 
 def test_it_travels_without_its_connections(server: Server, client: Any) -> None:
