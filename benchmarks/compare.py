@@ -20,9 +20,9 @@ from typing import Any
 METHODS = {
     "GRPO (alpha 0)": "0",
     "blend 0.8": "0.8",
-    "annealed blend": "anneal:1.0..0.3@60..120",
+    "annealed blend": "anneal:1.0..0.3@40..80",
 }
-RATES = ("5e-5", "1e-4")
+RATES = ("1e-4", "2e-4")
 SEEDS = (101, 102, 103, 104, 105)
 STUCK = 0.5
 """A run is stuck when its greedy EM at the end is less than this above its start."""
@@ -48,7 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, one thread each")
-    parser.add_argument("--updates", type=int, default=100)
+    parser.add_argument("--updates", type=int, default=160)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--rates", nargs="+", default=list(RATES))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
