@@ -7,6 +7,7 @@ import json
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main() -> int:
@@ -46,12 +47,12 @@ def main() -> int:
     return 0
 
 
-def _read(path: Path) -> list[dict[str, object]]:
+def _read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _smooth(lines: list[dict[str, object]], key: str, window: int = 5) -> list[float]:
-    values = [float(str(line.get(key, 0.0))) for line in lines]
+def _smooth(lines: list[dict[str, Any]], key: str, window: int = 5) -> list[float]:
+    values = [float(line.get(key, 0.0)) for line in lines]
     return [statistics.fmean(values[max(0, i - window + 1) : i + 1]) for i in range(len(values))]
 
 
